@@ -32,9 +32,9 @@ from simcluster.lm.load.lengths import fixed
 from simcluster.lm.load.metrics import figures
 from simcluster.lm.plan.placements import rank
 from simcluster.lm.plan.shape import PRESETS, with_weights
-from simcluster.lm.plan.shelf import Shelf
+from simcluster.lm.plan.shelf import ClusterModelCosts
 from simcluster.lm.plan.times import Lengths, all_reduce
-from simcluster.lm.serving.bench import Served, bench_cluster
+from simcluster.lm.serving.bench import BenchTarget, bench_cluster
 
 px.defaults.template, px.defaults.height = TEMPLATE, 360
 
@@ -45,7 +45,7 @@ COUNTS = (1, 2, 4, 8)
 def shelf(n, wait_ms):
     """Return *n* Pis; an exchange between two of them takes *wait_ms* before its first byte arrives."""
     star = simcluster.Topology.star(n, bandwidth="1 Gbps", latency=f"{wait_ms / 2} ms", device=PI)
-    return Shelf(star, with_weights(PRESETS["7b"], "q4"), Lengths(64, 64))
+    return ClusterModelCosts(star, with_weights(PRESETS["7b"], "q4"), Lengths(64, 64))
 
 
 def best(n, wait_ms, kind, requests=1):
@@ -107,7 +107,9 @@ figure.update_xaxes(tickvals=COUNTS)
 load = offered(0.1, 30, fixed(64), fixed(16), seed=1)
 waits = {}
 for n in (1, 4):
-    found = figures(bench_cluster(Served("7b", placement=kinds[n], weights="q4"), shelf(n, 1.0).topology, load).answers)
+    found = figures(
+        bench_cluster(BenchTarget("7b", placement=kinds[n], weights="q4"), shelf(n, 1.0).topology, load).answers
+    )
     waits[n] = {"TTFT, s": found.ttft_s.median, "TPOT, s": found.tpot_s.median, "waiting": found.mean_in_system}
 pd.DataFrame(waits).T.round(2)
 

@@ -33,7 +33,7 @@ from simcluster.lm.load.metrics import figures
 from simcluster.lm.plan.plan import make_plan
 from simcluster.lm.plan.shape import PRESETS, with_weights
 from simcluster.lm.plan.times import Lengths
-from simcluster.lm.serving.bench import Served, bench_cluster
+from simcluster.lm.serving.bench import BenchTarget, bench_cluster
 
 px.defaults.template, px.defaults.height = TEMPLATE, 360
 
@@ -64,7 +64,7 @@ rows = []
 for rate in RATES:
     load = offered(rate, 20, fixed(128), length_of("uniform:4:28", "output"))
     for placement in PLACEMENTS:
-        found = figures(bench_cluster(Served("8b", placement=placement, weights="q4"), shelf, load).answers)
+        found = figures(bench_cluster(BenchTarget("8b", placement=placement, weights="q4"), shelf, load).answers)
         rows.append((placement, rate, found.ttft_s.p90, found.tpot_s.median, found.mean_in_system))
 columns = ["placement", "requests/s", "TTFT of 90 %, s", "TPOT, s", "in the system"]
 loads = pd.DataFrame(rows, columns=columns)

@@ -36,7 +36,7 @@ from simcluster.lm.load.metrics import figures
 from simcluster.lm.plan.plan import make_plan
 from simcluster.lm.plan.shape import PRESETS, with_weights
 from simcluster.lm.plan.times import Lengths
-from simcluster.lm.serving.bench import Served, bench_cluster
+from simcluster.lm.serving.bench import BenchTarget, bench_cluster
 
 px.defaults.template, px.defaults.height = TEMPLATE, 360
 
@@ -91,7 +91,7 @@ good = Objectives(ttft_s=60.0, tpot_s=0.2)
 loads = []
 for minutes in (0.5, 1, 2, 4):
     load = offered(1 / (60 * minutes), 50, fixed(LENGTHS.prompt), fixed(LENGTHS.output))
-    found = figures(bench_cluster(Served("70b", placement="pipeline", weights="q4"), pros, load).answers, good)
+    found = figures(bench_cluster(BenchTarget("70b", placement="pipeline", weights="q4"), pros, load).answers, good)
     loads.append((minutes, found.ttft_s.median, found.tpot_s.median, found.good / found.requests))
 under_load = pd.DataFrame(loads, columns=["minutes", "TTFT, s", "TPOT, s", "good"])
 under_load.round(2)

@@ -16,12 +16,12 @@ if signal.getsignal(signal.SIGINT) is signal.default_int_handler:  # else it is 
     signal.signal(signal.SIGINT, _end)
 
 from simcluster.process.exits import INTERRUPTED, any_stuck, leave  # noqa: E402
-from simcluster.process.interrupts import Command  # noqa: E402
+from simcluster.process.interrupts import InterruptHandler  # noqa: E402
 
 
 def main() -> None:
     """The console script."""
-    answer = Command()
+    answer = InterruptHandler()
     if signal.getsignal(signal.SIGINT) in (signal.default_int_handler, _end):
         signal.signal(signal.SIGINT, answer)
     code: object = 0

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Final, Protocol, cast
 
 if TYPE_CHECKING:
     from simcluster.job import ClusterJob
-    from simcluster.runs.event_order import Order
+    from simcluster.runs.event_order import EventOrder
     from simcluster.runs.record import RunRecord
     from simcluster.topology import Topology
     from simcluster.topology.plain_flows import PlainFlow
@@ -51,7 +51,7 @@ class Simulator(Backend):
         """Run each of *bodies*, an `async def body(node)`, as a node; return results or exceptions, by rank."""
 
     @abstractmethod
-    def replay(self, job: ClusterJob, orders: Sequence[Order]) -> RunRecord:
+    def replay(self, job: ClusterJob, orders: Sequence[EventOrder]) -> RunRecord:
         """Run *job* in the recorded *orders* of events, one for each node."""
 
     @abstractmethod

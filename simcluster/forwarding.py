@@ -1,6 +1,6 @@
 """A transport that passes every verb on to another one: a subclass changes some of them.
 
-It hides the verbs of simcluster.transport.Accelerated, which would bypass the ones that are changed.
+It hides the verbs of simcluster.transport.OptionalVerbs, which would bypass the ones that are changed.
 """
 
 from __future__ import annotations

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from simcluster.checkpoints.gather import Keeping
+    from simcluster.checkpoints.gather import CheckpointKeeping
     from simcluster.fault_plans.kinds import Fault
     from simcluster.topology import Topology
     from simcluster.watching.telling import Follower, Watcher
@@ -70,7 +70,7 @@ class ClusterJob:
     on_output: Callable[[str, str], None] | None = None
     about: dict[str, Any] = field(default_factory=dict)
     again: Callable[[], tuple[str, str] | None] | None = None
-    keeping: Keeping | None = None
+    keeping: CheckpointKeeping | None = None
     watcher: Watcher | None = None
     follower: Follower | None = None
     rests: bool = False

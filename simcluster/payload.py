@@ -37,7 +37,7 @@ class Payload(msgspec.Struct, frozen=True):
     values: Mapping[str, Scalar] = msgspec.field(default_factory=dict)
 
 
-class Lent(Payload, frozen=True):
+class LentPayload(Payload, frozen=True):
     """A payload whose tensors the sender does not change until `send` has returned or raised: see `lend`."""
 
 
@@ -83,7 +83,7 @@ def pack(*tensors: Tensor, **values: Scalar) -> Payload:
 
 def lend(*tensors: Tensor, **values: Scalar) -> Payload:
     """Like `pack`, but promise not to change *tensors* until `send` has returned or raised: they need no copy."""
-    return Lent(tensors, values)
+    return LentPayload(tensors, values)
 
 
 def as_payload(content: Sendable) -> Payload:

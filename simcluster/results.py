@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 
 from simcluster.errors import Problem, UsageError
 from simcluster.paths.inside import write_whole
-from simcluster.runs.comparison.compare import Pair
+from simcluster.runs.comparison.compare import RunPair
 from simcluster.runs.folder import REPORT, SUMMARY, RunFolder, topology_of
 from simcluster.runs.sweep.sweep_folder import EXPLORER, SweepFolder, read_sweep
 
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from simcluster.lab.reports.compare_plots import ComparePlots
     from simcluster.lab.reports.plots import RunPlots
     from simcluster.lab.reports.sweeps.plots import SweepPlots
-    from simcluster.lab.tracking import Exported
+    from simcluster.lab.tracking import ExportReport
     from simcluster.topology import Topology
 
 
@@ -55,7 +55,7 @@ class Run(RunFolder):
 
         return write_report(self, topology or topology_of(self))
 
-    def track(self, to: str, into: str | None = None) -> Exported:
+    def track(self, to: str, into: str | None = None) -> ExportReport:
         """Write this run to the tracker *to* (mlflow, wandb, tensorboard), below *into*, as `simcluster export` does.
 
         Raises UsageError if that is not installed, TrackingFailed if it fails.
@@ -107,7 +107,7 @@ class Sweep(SweepFolder):
             write_whole(self.folder, name, content=text.encode())
         return [self.folder / name for name in pages]
 
-    def track(self, to: str, into: str | None = None) -> Exported:
+    def track(self, to: str, into: str | None = None) -> ExportReport:
         """Write every run to the tracker *to*, all under this folder's name: see `Run.track`."""
         from simcluster.lab.tracking import export
 
@@ -124,7 +124,7 @@ def load_sweep(path: str | os.PathLike[str]) -> Sweep:
 class Comparison:
     """Runs compared: each pair is the first run and one of the others."""
 
-    pairs: tuple[Pair, ...]
+    pairs: tuple[RunPair, ...]
 
     def describe(self) -> str:
         """Return the comparison in words and numbers, plain text of up to about 110 columns."""
@@ -161,4 +161,4 @@ def compare(first: AnyRun, *others: AnyRun) -> Comparison:
     runs = [run if isinstance(run, RunFolder) else load_run(run) for run in (first, *others)]
     if not others:
         raise UsageError(Problem("runs", f"only {runs[0].folder}", "two runs or more"))
-    return Comparison(tuple(Pair(runs[0], other) for other in runs[1:]))
+    return Comparison(tuple(RunPair(runs[0], other) for other in runs[1:]))

@@ -183,7 +183,7 @@ class Transport(Protocol):
         """
 
 
-class Accelerated(Protocol):
+class OptionalVerbs(Protocol):
     """Verbs that a transport may have on top of the interface, each or none: shortcuts, with the results of the others.
 
     The library takes those that are there. An algorithm has no need to; `Forwarding` hides them.

@@ -79,19 +79,19 @@ def pattern_of(units: Units) -> str:
 
 
 @dataclass(frozen=True, eq=False)
-class _Kind:
+class _QuantityKind:
     what: str
     units: Units
     example: str
     may_be_zero: bool = False
 
 
-_BANDWIDTH = _Kind("a bandwidth", BANDWIDTHS, "1 Gbps or 125 MB/s")
-_BANDWIDTH_OR_ZERO = _Kind(
+_BANDWIDTH = _QuantityKind("a bandwidth", BANDWIDTHS, "1 Gbps or 125 MB/s")
+_BANDWIDTH_OR_ZERO = _QuantityKind(
     "a bandwidth", BANDWIDTHS, "1 Gbps, 125 MB/s or, for a link that is down, 0 bps", may_be_zero=True
 )
-_LATENCY = _Kind("a time", TIMES, "150 us", may_be_zero=True)
-_SIZE = _Kind("a size", SIZES, "16 GB or 64 KiB", may_be_zero=True)
+_LATENCY = _QuantityKind("a time", TIMES, "150 us", may_be_zero=True)
+_SIZE = _QuantityKind("a size", SIZES, "16 GB or 64 KiB", may_be_zero=True)
 
 
 def parse_size(text: object) -> int:
@@ -118,12 +118,12 @@ def write_size(size_bytes: int) -> str:
     return min(fitting, key=len) if size_bytes else "0 B"
 
 
-def _parse_float(kind: _Kind, text: object) -> float:
+def _parse_float(kind: _QuantityKind, text: object) -> float:
     return _float_of(text, kind) if isinstance(text, str) else float(_parse(text, kind))
 
 
 @lru_cache(REMEMBERED)
-def _float_of(text: str, kind: _Kind) -> float:
+def _float_of(text: str, kind: _QuantityKind) -> float:
     exact = _exact(text, kind)
     try:
         value = float(exact)
@@ -134,7 +134,7 @@ def _float_of(text: str, kind: _Kind) -> float:
     return value
 
 
-def _parse(text: object, kind: _Kind) -> Fraction:
+def _parse(text: object, kind: _QuantityKind) -> Fraction:
     if isinstance(text, str):
         return _exact(text, kind)
     expected = _expected(kind)
@@ -143,12 +143,12 @@ def _parse(text: object, kind: _Kind) -> Fraction:
     raise UnitError(f"{text!r} without a unit", expected)
 
 
-def _expected(kind: _Kind) -> str:
+def _expected(kind: _QuantityKind) -> str:
     return f"{kind.what} with its unit, such as {kind.example}"
 
 
 @lru_cache(REMEMBERED)
-def _exact(text: str, kind: _Kind) -> Fraction:
+def _exact(text: str, kind: _QuantityKind) -> Fraction:
     expected = _expected(kind)
     match = _QUANTITY.fullmatch(text) if len(text) <= _MAX_LENGTH else None
     if match is None:
@@ -169,7 +169,7 @@ def _exact(text: str, kind: _Kind) -> Fraction:
     return value
 
 
-def _nearest(unit: str, kind: _Kind) -> str:
+def _nearest(unit: str, kind: _QuantityKind) -> str:
     """Return a hint for the unit that was probably meant."""
     if _MEANT.get(unit) in kind.units:
         return f"did you mean {_MEANT[unit]!r}?"
@@ -220,13 +220,13 @@ parse_bandwidth_or_zero: Parse = partial(_parse_float, _BANDWIDTH_OR_ZERO)
 """Like `parse_bandwidth`, but zero is valid."""
 parse_latency: Parse = partial(_parse_float, _LATENCY)
 """Parse seconds, zero or more: "150 us"."""
-parse_rate: Parse = partial(_parse_float, _Kind("a compute rate", RATES, "100 GFLOP/s"))
+parse_rate: Parse = partial(_parse_float, _QuantityKind("a compute rate", RATES, "100 GFLOP/s"))
 """Parse FLOPs per second, above zero: "100 GFLOP/s" is 1e11."""
-parse_amount: Parse = partial(_parse_float, _Kind("an amount of arithmetic", AMOUNTS, "13 MFLOP"))
+parse_amount: Parse = partial(_parse_float, _QuantityKind("an amount of arithmetic", AMOUNTS, "13 MFLOP"))
 """Parse FLOPs, above zero: "13 MFLOP" is 13e6."""
-parse_power: Parse = partial(_parse_float, _Kind("a power", POWERS, "6.5 W", may_be_zero=True))
+parse_power: Parse = partial(_parse_float, _QuantityKind("a power", POWERS, "6.5 W", may_be_zero=True))
 """Parse watts, zero or more: "6.5 W"."""
-parse_price: Parse = partial(_parse_float, _Kind("a price", PRICES, "0.5 USD/h", may_be_zero=True))
+parse_price: Parse = partial(_parse_float, _QuantityKind("a price", PRICES, "0.5 USD/h", may_be_zero=True))
 """Parse US dollars per hour, zero or more: "0.5 USD/h"."""
 
 # Those below format numbers in base units for people, with four digits.

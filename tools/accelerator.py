@@ -20,7 +20,7 @@ import torch
 import simcluster
 from simcluster.algorithms import ALGORITHMS
 from simcluster.compute import HOST
-from simcluster.runs.comparison.compare import Pair
+from simcluster.runs.comparison.compare import RunPair
 from simcluster.topology import load
 from tests.core.compute.test_algorithms_on_a_device import trained, workload
 
@@ -78,7 +78,7 @@ def check_nodes(name: str, backend: str, folder: Path) -> str:
     assert all(one.startswith(KIND) for one in devices), devices
     for key in ("bytes_sent", "messages_sent", "steps"):
         assert simulated.summary[key] == real.summary[key], key
-    judged = Pair(simulated, real).kernels
+    judged = RunPair(simulated, real).kernels
     assert judged is not None
     assert judged.within or name in ORDER_DECIDES, judged
     return f"{devices[0]}, accuracy {real.summary['accuracy']}, weights {judged.difference:.1e} from the simulator's"

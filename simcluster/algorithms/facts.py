@@ -13,7 +13,7 @@ from typing import Any, Literal, NamedTuple, TypeVar
 from simcluster.compute import Travel
 from simcluster.topology import Topology
 from simcluster.workloads import Replica
-from simcluster.workloads.costs.memory import Memory
+from simcluster.workloads.costs.memory import MemoryBytes
 
 Settings = Mapping[str, Any]
 Algorithm = TypeVar("Algorithm", bound=Callable[..., Any])
@@ -21,7 +21,7 @@ Algorithm = TypeVar("Algorithm", bound=Callable[..., Any])
 _MARK = "__facts__"
 
 
-class Shares(NamedTuple):
+class StateShares(NamedTuple):
     """The shares of a whole model's weights, gradients and optimizer state that one rank holds."""
 
     weights: float = 1.0
@@ -83,8 +83,8 @@ class Facts:
     """
 
     copies: Callable[[int, int, Settings], float] | None = None
-    phases: Callable[[Replica, Settings, Memory, bool], list[list[Memory]]] | None = None
-    shares: Callable[[int, Settings], Shares] = lambda size, settings: Shares()
+    phases: Callable[[Replica, Settings, MemoryBytes, bool], list[list[MemoryBytes]]] | None = None
+    shares: Callable[[int, Settings], StateShares] = lambda size, settings: StateShares()
     world: Callable[[int, Settings], object] = lambda size, settings: None
     cut: Callable[[Replica, int, Settings], object] | None = None
     layered: Callable[[Settings], bool] = never

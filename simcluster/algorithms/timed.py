@@ -39,7 +39,7 @@ def cost_of(work: Callable[..., Any], *args: Any) -> Cost:
     return _counted(work, tuple([_shape(arg) for arg in args])).cost
 
 
-class Counted(NamedTuple):
+class CountedWork(NamedTuple):
     """The *cost* of a kind of work, and what it returns; *is_known*: it gets no values, and returns None or tensors."""
 
     cost: Cost
@@ -48,7 +48,7 @@ class Counted(NamedTuple):
 
 
 @lru_cache(maxsize=1024)
-def _counted(work: Callable[..., Any], shapes: tuple[Any, ...]) -> Counted:
+def _counted(work: Callable[..., Any], shapes: tuple[Any, ...]) -> CountedWork:
     device = "cpu" if _numbers(shapes) <= FEW else "meta"
     args, results = [_empty(shape, device) for shape in shapes], []
     cost = elementwise_cost(lambda: results.append(work(*args)))
@@ -56,7 +56,7 @@ def _counted(work: Callable[..., Any], shapes: tuple[Any, ...]) -> Counted:
     parts = found if type(found) in (list, tuple) else () if found is None else (found,)
     lack_values = bool(given) and all(is_meta for _, _, _, is_meta in given)
     is_known = lack_values and all(type(part) is Tensor for part in parts)
-    return Counted(cost, is_known, _again(found) if is_known else None)
+    return CountedWork(cost, is_known, _again(found) if is_known else None)
 
 
 def _again(found: Any) -> Any:

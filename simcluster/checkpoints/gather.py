@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from simcluster.checkpoints.manifest import Cut, Manifest, RankEntry, config_sha256
-from simcluster.checkpoints.restore import Restored
+from simcluster.checkpoints.restore import RestoredState
 from simcluster.checkpoints.shard import Shard
 from simcluster.checkpoints.store import Store
 from simcluster.errors import CheckpointWarning
@@ -163,14 +163,14 @@ class Gather:
 
 
 @dataclass
-class Keeping:
+class CheckpointKeeping:
     """The checkpoints of a run as its backend sees them: where shards go, and what ranks start from.
 
     *gather* is None if no checkpoints are kept, *restored* if the run does not resume from one.
     """
 
     gather: Gather | None = None
-    restored: Restored | None = None
+    restored: RestoredState | None = None
 
     @property
     def keeps(self) -> bool:

@@ -5,14 +5,14 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Protocol, TypeVar
 
-from simcluster.checkpoints.shard import Captured, Shard
+from simcluster.checkpoints.shard import CapturedState, Shard
 from simcluster.transport import Transport
 from simcluster.workloads import Replica
 
 T = TypeVar("T")
 
 
-class Channel(Protocol):
+class CheckpointChannel(Protocol):
     """A backend's services for checkpoints; neither takes virtual time."""
 
     async def hand_in(self, make: Callable[[], Shard]) -> None:
@@ -33,7 +33,7 @@ class Holder:
         every: int,
         replica: Replica,
         node: Transport,
-        channel: Channel,
+        channel: CheckpointChannel,
         now: Callable[[], float],
         *,
         judges: bool,
@@ -56,7 +56,7 @@ class Holder:
             return
         self._kept_at, self._next = step, self._after(step)
         replica, time_s = self._replica, self._now()
-        captured = Captured(replica, self._node.rng, kept, places)
+        captured = CapturedState(replica, self._node.rng, kept, places)
         judged: dict[str, float] = {}
         if self._judges:
             weights = replica.snapshot()

@@ -23,7 +23,7 @@ from simcluster.workloads.progress.ledger import Ledger
 
 
 @dataclass(frozen=True)
-class Restored:
+class RestoredState:
     """The state that a run starts from: its ranks' *shards*, at *step* and *time_s* of the *run* that it continues.
 
     *happened_s*, if given: faults of the plan that began by then have happened.
@@ -50,7 +50,7 @@ def check_same_training(manifest: Manifest, config: Mapping[str, Any]) -> None:
         raise CheckpointError("config_sha256", manifest.config_sha256, "the hash of its config")
 
 
-def restored(checkpoint: Checkpoint, size: int, *, by_epochs: bool) -> Restored:
+def restored(checkpoint: Checkpoint, size: int, *, by_epochs: bool) -> RestoredState:
     """Return *checkpoint* restored for *size* ranks.
 
     With the old world size, each rank gets its own state back. Otherwise all get the same weights and optimizer;
@@ -75,11 +75,13 @@ def restored(checkpoint: Checkpoint, size: int, *, by_epochs: bool) -> Restored:
     else:
         step = manifest.step * manifest.world_size // size if by_epochs else manifest.step
         everybodys = [step] * size
-        resized = _Resized(old, size)
+        resized = _ResizedShards(old, size)
         shards = [resized.shard(rank, step) for rank in range(size)]
     for shard in shards:
         shard.everybodys, shard.time_s = everybodys, manifest.time_s
-    return Restored(manifest.run, shards[0].step, manifest.time_s, manifest.world_size, shards, manifest.happened_s)
+    return RestoredState(
+        manifest.run, shards[0].step, manifest.time_s, manifest.world_size, shards, manifest.happened_s
+    )
 
 
 def _reckon(shards: list[Shard]) -> None:
@@ -93,7 +95,7 @@ def _reckon(shards: list[Shard]) -> None:
         shard.trees = json.dumps({**tree, LEDGER: {**own, "runs": runs}})
 
 
-class _Resized:
+class _ResizedShards:
     """The *shards* of a checkpoint for another number of ranks, *size*."""
 
     def __init__(self, shards: list[Shard], size: int) -> None:

@@ -49,7 +49,7 @@ class Shard(msgspec.Struct):
     incarnation: int = 0
 
 
-class Captured:
+class CapturedState:
     """A copy of the present state of *replica*, *rng* and *kept*; `files` serialises it, in any thread."""
 
     def __init__(

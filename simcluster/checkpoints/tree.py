@@ -9,7 +9,7 @@ import numpy as np
 from torch import Tensor
 
 from simcluster.errors import CheckpointError
-from simcluster.workloads.saved import Sharded
+from simcluster.workloads.saved import ShardedTensor
 
 TENSOR, SHARDED, LIST, DICT = "tensor", "sharded", "list", "dict"
 
@@ -19,7 +19,7 @@ def encode(value: Any, path: str, tensors: dict[str, Tensor]) -> Any:
 
     A stateful object is asked for its state. Raises CheckpointError for unsupported values.
     """
-    if isinstance(value, Sharded):
+    if isinstance(value, ShardedTensor):
         return {SHARDED: _put(value.tensor, path, tensors)}
     if isinstance(value, Tensor):
         return {TENSOR: _put(value, path, tensors)}

@@ -18,8 +18,8 @@ from simcluster.cli.new import new, schema
 from simcluster.cli.node import coordinator, key, keys_app, node
 from simcluster.cli.run import EXAMPLES, resume, run
 from simcluster.cli.terminal.complete import words_of_bash
-from simcluster.cli.terminal.help import CLUSTERS, NODES, RESULTS, RUNS, START, WIDTH, Group
-from simcluster.cli.terminal.logs import Said, logged
+from simcluster.cli.terminal.help import CLUSTERS, NODES, RESULTS, RUNS, START, WIDTH, HelpGroup
+from simcluster.cli.terminal.logs import ReportedExit, logged
 from simcluster.cli.terminal.options import Json, named_argument, names_of
 from simcluster.cli.terminal.show import wrapped
 from simcluster.cli.topology import SUMMARY, add_topology_commands, flows
@@ -36,7 +36,7 @@ app = typer.Typer(
     help="Write a distributed-training algorithm once. Simulate it on the cluster you don't have. Run it on yours.",
     no_args_is_help=True,
     pretty_exceptions_enable=False,
-    cls=Group,
+    cls=HelpGroup,
     context_settings=WIDTH,
     epilog="""\b
 Examples:
@@ -96,7 +96,7 @@ def _main() -> None:
             print(note, file=sys.stderr)
         raise SystemExit(1) from None
     except SystemExit as end:
-        if end.code == INTERRUPTED and not isinstance(end, Said):  # typer exits silently
+        if end.code == INTERRUPTED and not isinstance(end, ReportedExit):  # typer exits silently
             print("interrupted", file=sys.stderr)
         raise
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import typer
 
-from simcluster.cli.terminal.help import WIDTH, Command, Group
+from simcluster.cli.terminal.help import WIDTH, HelpCommand, HelpGroup
 
 
 class CommandLine:
@@ -28,7 +28,7 @@ class CommandLine:
     ) -> None:
         """Add *function* to the group *panel*, by default under its own name; *settings* are of its context."""
         how = self.app.command(
-            name, cls=Command, rich_help_panel=panel, context_settings={**WIDTH, **(settings or {})}, epilog=epilog
+            name, cls=HelpCommand, rich_help_panel=panel, context_settings={**WIDTH, **(settings or {})}, epilog=epilog
         )
         how(function)
 
@@ -36,7 +36,7 @@ class CommandLine:
         """Return the commands after *name*, as in `simcluster bench collective`; the first call says *summary*."""
         if name not in self._families:
             found = self._families[name] = typer.Typer(
-                help=summary, no_args_is_help=True, rich_markup_mode=None, cls=Group, context_settings=WIDTH
+                help=summary, no_args_is_help=True, rich_markup_mode=None, cls=HelpGroup, context_settings=WIDTH
             )
             self.app.add_typer(found, name=name, rich_help_panel=panel)
         return self._families[name]

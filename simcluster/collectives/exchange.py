@@ -8,21 +8,22 @@ from typing import Any, cast
 
 from simcluster.payload import Message, Sendable
 from simcluster.rounds import NO_RANK, Rounds
-from simcluster.transport import Accelerated, Transport
+from simcluster.transport import OptionalVerbs, Transport
 
 
 def exchange(node: Transport, to: int, source: int, tag: str, content: Sendable) -> Coroutine[Any, Any, Message]:
     """Send *content* to rank *to* and receive from rank *source*, both under *tag*, concurrently.
 
-    Fails as soon as either half does. This is the inner loop of every collective: see simcluster.transport.Accelerated.
+    Fails as soon as either half does. This is the inner loop of every collective: see
+    simcluster.transport.OptionalVerbs.
     """
     quicker: Callable[..., Coroutine[Any, Any, Message]] | None = getattr(node, "exchange", None)
     return quicker(to, source, tag, content) if quicker else _exchange(node, to, source, tag, content)
 
 
 async def skipped(node: Transport, rounds: Rounds) -> int:
-    """Return how many of the first *rounds* the transport has done by itself: see `Accelerated.rounds_ahead`."""
-    return await cast(Accelerated, node).rounds_ahead(rounds) if hasattr(node, "rounds_ahead") else 0
+    """Return how many of the first *rounds* the transport has done by itself: see `OptionalVerbs.rounds_ahead`."""
+    return await cast(OptionalVerbs, node).rounds_ahead(rounds) if hasattr(node, "rounds_ahead") else 0
 
 
 async def run_rounds(node: Transport, rounds: Rounds) -> None:

@@ -14,7 +14,7 @@ from typing import Any, ParamSpec, TypeVar, cast
 
 from torch import Tensor
 
-from simcluster.compute import HOST, Leaving, carries, host_side, is_on_host, moved
+from simcluster.compute import HOST, HostCopies, carries, host_side, is_on_host, moved
 from simcluster.transport import Transport
 
 P = ParamSpec("P")
@@ -47,7 +47,7 @@ async def _moved(
     **settings: Any,
 ) -> R:
     tensors = [given] if isinstance(given, Tensor) else list(given)
-    leaving = Leaving(tensors)
+    leaving = HostCopies(tensors)
     await leaving.arrived()
     result = await schedule(
         node, leaving.tensors[0] if isinstance(given, Tensor) else leaving.tensors, *args, **settings

@@ -20,7 +20,7 @@ from simcluster.collectives.flat import as_bytes, from_bytes, length_of, lengths
 from simcluster.payload import Message, lend
 from simcluster.process.buffers import BUFFERS
 from simcluster.rounds import Ranks, Rounds
-from simcluster.transport import Accelerated, Transport
+from simcluster.transport import OptionalVerbs, Transport
 
 LEAST_BYTES = 64 * 1024
 """Below this size, registering a place takes longer than copying."""
@@ -176,11 +176,11 @@ def _twice(length: int, size: int) -> NDArray[np.int64]:
 class Landings:
     """Places for tensors still to come from rank *source*, so that a transport can receive them there.
 
-    All are released when the `with` block ends. See `Accelerated.land`.
+    All are released when the `with` block ends. See `OptionalVerbs.land`.
     """
 
     def __init__(self, node: Transport, source: int) -> None:
-        self._land = cast(Accelerated, node).land if hasattr(node, "land") else None
+        self._land = cast(OptionalVerbs, node).land if hasattr(node, "land") else None
         self._source = source
         self._given: dict[str, tuple[Tensor, Callable[[], None]]] = {}
 

@@ -71,7 +71,7 @@ class Subgroup(Forwarding):
         return self._seen_inside(await exchange(self._node, self._outside(to), self._outside(source), tag, content))
 
     async def rounds_ahead(self, rounds: Rounds) -> int:
-        """See simcluster.transport.Accelerated."""
+        """See simcluster.transport.OptionalVerbs."""
         group = range(self.size) if rounds.group is None else rounds.group
         outside = tuple([self._outside(place) for place in group])
         return await skipped(self._node, replace(rounds, group=outside))
@@ -85,7 +85,7 @@ class Subgroup(Forwarding):
         return replace(message, source=self._place[message.source])
 
 
-class Group(Subgroup):
+class NamedSubgroup(Subgroup):
     """*node* as one of *members*, in the order of their ranks, with the group's *name* in the tags of its messages.
 
     No other group receives them, so it can receive from ANY, unlike a sub-group. A PeerLost keeps the node's rank in

@@ -9,7 +9,7 @@ from typing import Any
 from torch import Tensor
 
 from simcluster.collectives import flatten
-from simcluster.compression.compressor import Compressor, Layout, Memory
+from simcluster.compression.compressor import Compressor, StreamMemory, VectorLayout
 from simcluster.compression.kinds import compressor
 from simcluster.rng import NodeRandom
 from simcluster.transport import FREE, Cost, Transport
@@ -26,11 +26,11 @@ class Codec:
 
     def __init__(
         self, compression: str | Mapping[str, Any] | Compressor | None, rng: NodeRandom, name: str,
-        like: Sequence[Tensor] | Layout,
+        like: Sequence[Tensor] | VectorLayout,
     ) -> None:  # fmt: skip
         self.kind = compressor(compression) if isinstance(compression, (str, Mapping)) else compression
-        self.layout = like if isinstance(like, Layout) else Layout.of(like)
-        self.memory = Memory(rng, name)
+        self.layout = like if isinstance(like, VectorLayout) else VectorLayout.of(like)
+        self.memory = StreamMemory(rng, name)
         self.residual: Tensor | None = None
 
     async def compress(self, node: Transport, tensors: Sequence[Tensor]) -> list[Tensor]:
@@ -91,7 +91,7 @@ class Codec:
 
 
 @lru_cache(maxsize=4096)
-def _costs(kind: Compressor, layout: Layout) -> tuple[Cost, Cost]:
+def _costs(kind: Compressor, layout: VectorLayout) -> tuple[Cost, Cost]:
     """Return (cost of encoding, cost of decoding), counted on meta tensors: one FLOP per element written."""
     if not layout.length:
         return FREE, FREE

@@ -18,14 +18,14 @@ from simcluster.rng import NodeRandom, seed_sequence, torch_stream
 
 
 @dataclass(frozen=True)
-class Layout:
+class VectorLayout:
     """The *shapes* of the tensors that are concatenated in a vector of *dtype*. Sender and receivers both know it."""
 
     shapes: tuple[tuple[int, ...], ...]
     dtype: torch.dtype
 
     @staticmethod
-    def of(tensors: Sequence[Tensor]) -> Layout:
+    def of(tensors: Sequence[Tensor]) -> VectorLayout:
         """Return the layout of *tensors* as `flatten` joins them."""
         dtype = torch.float32 if not tensors else tensors[0].dtype
         for tensor in tensors:
@@ -57,7 +57,7 @@ class Layout:
         """Return tensors of these shapes without values, to count costs."""
         return [torch.empty(shape, dtype=self.dtype, device="meta") for shape in self.shapes]
 
-    def cut(self, size: int) -> list[Layout]:
+    def cut(self, size: int) -> list[VectorLayout]:
         """Return the layouts of the *size* chunks of `Tensor.tensor_split`; tensors on a border are cut too."""
         each, longer = divmod(self.length, size)
         chunks, rest = [], [length for length in self.lengths if length]
@@ -70,17 +70,17 @@ class Layout:
                 rest[0] -= piece
                 if not rest[0]:
                     rest.pop(0)
-            chunks.append(Layout(tuple(pieces), self.dtype))
+            chunks.append(VectorLayout(tuple(pieces), self.dtype))
         return chunks
 
 
 @lru_cache(maxsize=64)
-def _layout(shapes: tuple[tuple[int, ...], ...], dtype: torch.dtype) -> Layout:
-    return Layout(tuple(map(tuple, shapes)), dtype)  # one for all nodes of a simulation
+def _layout(shapes: tuple[tuple[int, ...], ...], dtype: torch.dtype) -> VectorLayout:
+    return VectorLayout(tuple(map(tuple, shapes)), dtype)  # one for all nodes of a simulation
 
 
 @dataclass
-class Memory:
+class StreamMemory:
     """A sender's state for one stream: its random draws, and what a compressor *kept* from the last vector.
 
     Every stream has separate generators, so the order of serving them does not matter.
@@ -154,15 +154,15 @@ class Compressor(BaseModel):
         return False
 
     @abstractmethod
-    def encode(self, vector: Tensor, layout: Layout, memory: Memory) -> list[Tensor]:
+    def encode(self, vector: Tensor, layout: VectorLayout, memory: StreamMemory) -> list[Tensor]:
         """Return the small tensors to send in place of *vector*, which has at least one element."""
 
     @abstractmethod
-    def decode(self, parts: Sequence[Tensor], layout: Layout) -> Tensor:
+    def decode(self, parts: Sequence[Tensor], layout: VectorLayout) -> Tensor:
         """Return the vector that *parts* stand for, from *parts* and *layout* alone."""
 
 
-class WithFeedback(Compressor):
+class FeedbackCompressor(Compressor):
     """A compressor that can use error feedback, if *error_feedback* is set."""
 
     error_feedback: bool = True

@@ -12,7 +12,7 @@ from functools import lru_cache
 from torch import Tensor
 
 from simcluster.compression.codec import Codec
-from simcluster.compression.compressor import Layout
+from simcluster.compression.compressor import VectorLayout
 from simcluster.compression.power_sgd import PowerSgd, joined, orthogonal
 from simcluster.rng import NodeRandom
 from simcluster.transport import Cost, Transport
@@ -67,7 +67,7 @@ class _Step:
 
 
 @lru_cache(maxsize=4096)
-def _costs(kind: PowerSgd, layout: Layout) -> tuple[Cost, Cost, Cost]:
+def _costs(kind: PowerSgd, layout: VectorLayout) -> tuple[Cost, Cost, Cost]:
     """Return the costs of the three pieces, counted on meta tensors in a second step; later ones cost the same."""
     codec = Codec(kind, NodeRandom(0, ""), "", layout)
     _counted(_Step(kind, codec))

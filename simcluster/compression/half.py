@@ -8,7 +8,7 @@ from typing import Literal
 import torch
 from torch import Tensor
 
-from simcluster.compression.compressor import Compressor, Layout, Memory
+from simcluster.compression.compressor import Compressor, StreamMemory, VectorLayout
 
 
 class Fp16(Compressor):
@@ -16,10 +16,10 @@ class Fp16(Compressor):
 
     kind: Literal["fp16"] = "fp16"
 
-    def encode(self, vector: Tensor, layout: Layout, memory: Memory) -> list[Tensor]:
+    def encode(self, vector: Tensor, layout: VectorLayout, memory: StreamMemory) -> list[Tensor]:
         return [vector.to(torch.float16)]
 
-    def decode(self, parts: Sequence[Tensor], layout: Layout) -> Tensor:
+    def decode(self, parts: Sequence[Tensor], layout: VectorLayout) -> Tensor:
         return parts[0].to(layout.dtype)
 
 
@@ -28,8 +28,8 @@ class Bf16(Compressor):
 
     kind: Literal["bf16"] = "bf16"
 
-    def encode(self, vector: Tensor, layout: Layout, memory: Memory) -> list[Tensor]:
+    def encode(self, vector: Tensor, layout: VectorLayout, memory: StreamMemory) -> list[Tensor]:
         return [vector.to(torch.bfloat16)]
 
-    def decode(self, parts: Sequence[Tensor], layout: Layout) -> Tensor:
+    def decode(self, parts: Sequence[Tensor], layout: VectorLayout) -> Tensor:
         return parts[0].to(layout.dtype)

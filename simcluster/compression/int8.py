@@ -13,7 +13,7 @@ import torch
 from pydantic import PositiveInt
 from torch import Tensor
 
-from simcluster.compression.compressor import Compressor, Layout, Memory
+from simcluster.compression.compressor import Compressor, StreamMemory, VectorLayout
 
 STEPS = 255
 
@@ -24,7 +24,7 @@ class Int8(Compressor):
     kind: Literal["int8"] = "int8"
     block: PositiveInt = 2048
 
-    def encode(self, vector: Tensor, layout: Layout, memory: Memory) -> list[Tensor]:
+    def encode(self, vector: Tensor, layout: VectorLayout, memory: StreamMemory) -> list[Tensor]:
         block = min(self.block, len(vector))
         # Padded with its last number, which changes no block's minimum or maximum.
         missing = -len(vector) % block
@@ -36,7 +36,7 @@ class Int8(Compressor):
         codes = ((blocks - least.unsqueeze(1)) / divisor.unsqueeze(1)).round().clamp(0, STEPS)
         return [codes.to(torch.uint8).view(-1)[: len(vector)], least, step]
 
-    def decode(self, parts: Sequence[Tensor], layout: Layout) -> Tensor:
+    def decode(self, parts: Sequence[Tensor], layout: VectorLayout) -> Tensor:
         codes, least, step = parts
         block = min(self.block, len(codes))
         missing = -len(codes) % block

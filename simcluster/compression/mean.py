@@ -19,7 +19,7 @@ from torch import Tensor
 
 from simcluster.collectives import flatten
 from simcluster.compression.codec import Codec
-from simcluster.compression.compressor import Layout
+from simcluster.compression.compressor import VectorLayout
 from simcluster.compression.factors import mean_of_factors
 from simcluster.compression.kinds import compressor
 from simcluster.compression.power_sgd import PowerSgd
@@ -172,7 +172,7 @@ async def swap(node: Transport, outgoing: Sequence[Sequence[Tensor]], tag: str) 
 
 
 @lru_cache(maxsize=64)
-def _cut(layout: Layout, size: int) -> list[Layout]:
+def _cut(layout: VectorLayout, size: int) -> list[VectorLayout]:
     """Return the chunks of *layout*, cached for all ranks: a simulator may have a thousand."""
     return layout.cut(size)
 

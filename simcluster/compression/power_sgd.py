@@ -15,10 +15,10 @@ import torch
 from pydantic import PositiveInt
 from torch import Tensor
 
-from simcluster.compression.compressor import Layout, Memory, WithFeedback
+from simcluster.compression.compressor import FeedbackCompressor, StreamMemory, VectorLayout
 
 
-class PowerSgd(WithFeedback):
+class PowerSgd(FeedbackCompressor):
     """Matrices of the given *rank*: rank (n + m) numbers in place of n m. A tensor with more dimensions counts as a
     matrix of its first one by the others. *warm_start*: start from the last step's factors, not from random ones.
     """
@@ -27,18 +27,18 @@ class PowerSgd(WithFeedback):
     rank: PositiveInt = 2
     warm_start: bool = True
 
-    def encode(self, vector: Tensor, layout: Layout, memory: Memory) -> list[Tensor]:
+    def encode(self, vector: Tensor, layout: VectorLayout, memory: StreamMemory) -> list[Tensor]:
         matrices, rest = self.split(vector, layout)
         ps = [orthogonal(m @ q) for m, q in zip(matrices, self.start(layout, memory, vector), strict=True)]
         qs = [m.T @ p for m, p in zip(matrices, ps, strict=True)]
         self.keep(qs, memory)
         return [joined(ps, vector), joined(qs, vector), rest]
 
-    def decode(self, parts: Sequence[Tensor], layout: Layout) -> Tensor:
+    def decode(self, parts: Sequence[Tensor], layout: VectorLayout) -> Tensor:
         ps, qs, rest = parts
         return self.join(self.lefts(ps, layout), self.rights(qs, layout), rest, layout)
 
-    def split(self, vector: Tensor, layout: Layout) -> tuple[list[Tensor], Tensor]:
+    def split(self, vector: Tensor, layout: VectorLayout) -> tuple[list[Tensor], Tensor]:
         """Return (the matrices to compress, everything else in one vector)."""
         matrices, rest = [], []
         for piece, shape in zip(torch.split(vector, layout.lengths), layout.shapes, strict=True):
@@ -49,14 +49,14 @@ class PowerSgd(WithFeedback):
                 matrices.append(piece.view(sides))
         return matrices, joined(rest, vector)
 
-    def join(self, ps: Sequence[Tensor], qs: Sequence[Tensor], rest: Tensor, layout: Layout) -> Tensor:
+    def join(self, ps: Sequence[Tensor], qs: Sequence[Tensor], rest: Tensor, layout: VectorLayout) -> Tensor:
         """Return the vector made of *ps*, *qs* and *rest*."""
         compressed = [self._sides(shape) is not None for shape in layout.shapes]
         plain = [length for length, is_product in zip(layout.lengths, compressed, strict=True) if not is_product]
         products, others = ((p @ q.T).view(-1) for p, q in zip(ps, qs, strict=True)), iter(torch.split(rest, plain))
         return torch.cat([next(products if is_product else others) for is_product in compressed])
 
-    def start(self, layout: Layout, memory: Memory, like: Tensor) -> list[Tensor]:
+    def start(self, layout: VectorLayout, memory: StreamMemory, like: Tensor) -> list[Tensor]:
         """Return the initial Q of each matrix: the last one, or the same normal numbers on every node.
 
         If a column has become zero, as after a gradient of zeros, it would stay zero: then all are drawn again.
@@ -69,16 +69,16 @@ class PowerSgd(WithFeedback):
             return fresh
         return [torch.where(mine.abs().amax(0) > 0, mine, new) for mine, new in zip(old, fresh, strict=True)]
 
-    def keep(self, qs: list[Tensor], memory: Memory) -> None:
+    def keep(self, qs: list[Tensor], memory: StreamMemory) -> None:
         """Keep *qs* as the start of the next step."""
         if self.warm_start:
             memory.kept = qs
 
-    def lefts(self, vector: Tensor, layout: Layout) -> list[Tensor]:
+    def lefts(self, vector: Tensor, layout: VectorLayout) -> list[Tensor]:
         """Return the P of each matrix, as views of *vector*."""
         return self._cut(vector, self._shapes(layout, 0))
 
-    def rights(self, vector: Tensor, layout: Layout) -> list[Tensor]:
+    def rights(self, vector: Tensor, layout: VectorLayout) -> list[Tensor]:
         """Return the Q of each matrix, as views of *vector*."""
         return self._cut(vector, self._shapes(layout, 1))
 
@@ -86,7 +86,7 @@ class PowerSgd(WithFeedback):
         pieces = torch.split(vector, [rows * columns for rows, columns in shapes])
         return [piece.view(shape) for piece, shape in zip(pieces, shapes, strict=True)]
 
-    def _shapes(self, layout: Layout, side: int) -> list[tuple[int, int]]:
+    def _shapes(self, layout: VectorLayout, side: int) -> list[tuple[int, int]]:
         """Return the shape of each matrix's P, or Q if *side* is 1."""
         return [(sides[side], self.rank) for shape in layout.shapes if (sides := self._sides(shape)) is not None]
 

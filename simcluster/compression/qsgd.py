@@ -14,7 +14,7 @@ from pydantic import Field, PositiveInt
 from torch import Tensor
 
 from simcluster.compression.bits import pack_bits, unpack_bits, width_for
-from simcluster.compression.compressor import Compressor, Layout, Memory
+from simcluster.compression.compressor import Compressor, StreamMemory, VectorLayout
 
 
 class Qsgd(Compressor):
@@ -28,7 +28,7 @@ class Qsgd(Compressor):
     levels: Annotated[int, Field(ge=1, le=127)] = 7
     bucket: PositiveInt = 512
 
-    def encode(self, vector: Tensor, layout: Layout, memory: Memory) -> list[Tensor]:
+    def encode(self, vector: Tensor, layout: VectorLayout, memory: StreamMemory) -> list[Tensor]:
         buckets = self._buckets(vector)
         norms = torch.linalg.vector_norm(buckets, dim=1)
         divisors = torch.where(norms == 0, torch.ones_like(norms), norms).unsqueeze(1)
@@ -39,7 +39,7 @@ class Qsgd(Compressor):
         codes = (level * buckets.sign() + self.levels).to(torch.uint8)
         return [pack_bits(codes.view(-1)[: len(vector)], self._width), norms]
 
-    def decode(self, parts: Sequence[Tensor], layout: Layout) -> Tensor:
+    def decode(self, parts: Sequence[Tensor], layout: VectorLayout) -> Tensor:
         packed, norms = parts
         levels = unpack_bits(packed, self._width, layout.length).to(layout.dtype) - self.levels
         return (self._buckets(levels) / self.levels * norms.unsqueeze(1)).view(-1)[: layout.length]

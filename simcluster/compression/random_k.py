@@ -12,11 +12,11 @@ from typing import Literal
 import torch
 from torch import Tensor
 
-from simcluster.compression.compressor import Layout, Memory, WithFeedback
+from simcluster.compression.compressor import FeedbackCompressor, StreamMemory, VectorLayout
 from simcluster.compression.top_k import Fraction, count
 
 
-class RandomK(WithFeedback):
+class RandomK(FeedbackCompressor):
     """A random *fraction* of the numbers: 4 bytes for each float32 sent. Unbiased without error feedback."""
 
     summed = "whole"
@@ -25,14 +25,14 @@ class RandomK(WithFeedback):
     fraction: Fraction = 0.01
     error_feedback: bool = False
 
-    def encode(self, vector: Tensor, layout: Layout, memory: Memory) -> list[Tensor]:
+    def encode(self, vector: Tensor, layout: VectorLayout, memory: StreamMemory) -> list[Tensor]:
         seed = torch.tensor([memory.number()], dtype=torch.int64)
         if vector.is_meta:
             seed = seed.to("meta")
         values = vector.index_select(0, self._places(seed, len(vector)).to(vector.device))
         return [values if self.error_feedback else values * (len(vector) / len(values)), seed]
 
-    def decode(self, parts: Sequence[Tensor], layout: Layout) -> Tensor:
+    def decode(self, parts: Sequence[Tensor], layout: VectorLayout) -> Tensor:
         values, seed = parts
         places = self._places(seed, layout.length).to(values.device)
         return values.new_zeros(layout.length).index_copy(0, places, values)

@@ -13,28 +13,28 @@ import torch
 from torch import Tensor
 
 from simcluster.compression.bits import pack_bits, unpack_bits
-from simcluster.compression.compressor import Layout, Memory, WithFeedback
+from simcluster.compression.compressor import FeedbackCompressor, StreamMemory, VectorLayout
 
 
-class Sign(WithFeedback):
+class Sign(FeedbackCompressor):
     """Signs, and if *scaled* the mean magnitude of each tensor; otherwise every number is decoded as 1 or -1."""
 
     kind: Literal["sign"] = "sign"
     scaled: bool = True
 
-    def encode(self, vector: Tensor, layout: Layout, memory: Memory) -> list[Tensor]:
+    def encode(self, vector: Tensor, layout: VectorLayout, memory: StreamMemory) -> list[Tensor]:
         signs = pack_bits((vector >= 0).to(torch.uint8), 1)
         if not self.scaled:
             return [signs]
         amounts = [piece.abs().mean() for piece in torch.split(vector, layout.lengths) if len(piece)]
         return [signs, torch.stack(amounts)]
 
-    def decode(self, parts: Sequence[Tensor], layout: Layout) -> Tensor:
+    def decode(self, parts: Sequence[Tensor], layout: VectorLayout) -> Tensor:
         signs = unpack_bits(parts[0], 1, layout.length).to(layout.dtype) * 2 - 1
         return spread(signs, parts[1], layout) if self.scaled else signs
 
 
-def spread(vector: Tensor, scales: Tensor, layout: Layout) -> Tensor:
+def spread(vector: Tensor, scales: Tensor, layout: VectorLayout) -> Tensor:
     """Multiply each tensor in *vector* by its own of *scales*, in place."""
     lengths = [length for length in layout.lengths if length]
     for piece, scale in zip(torch.split(vector, lengths), scales.unbind(), strict=True):

@@ -13,7 +13,7 @@ from pydantic import PositiveFloat
 from torch import Tensor
 
 from simcluster.compression.bits import pack_bits, unpack_bits
-from simcluster.compression.compressor import Compressor, Layout, Memory
+from simcluster.compression.compressor import Compressor, StreamMemory, VectorLayout
 from simcluster.compression.sign import spread
 
 
@@ -25,7 +25,7 @@ class TernGrad(Compressor):
     kind: Literal["terngrad"] = "terngrad"
     clip: PositiveFloat | None = None
 
-    def encode(self, vector: Tensor, layout: Layout, memory: Memory) -> list[Tensor]:
+    def encode(self, vector: Tensor, layout: VectorLayout, memory: StreamMemory) -> list[Tensor]:
         pieces = [self._clipped(piece) for piece in torch.split(vector, layout.lengths) if len(piece)]
         scalers = torch.stack([piece.abs().amax() for piece in pieces])
         safe = torch.where(scalers == 0, torch.ones_like(scalers), scalers)
@@ -34,7 +34,7 @@ class TernGrad(Compressor):
         codes = (vector.sign() * kept + 1).to(torch.uint8)
         return [pack_bits(codes, 2), scalers]
 
-    def decode(self, parts: Sequence[Tensor], layout: Layout) -> Tensor:
+    def decode(self, parts: Sequence[Tensor], layout: VectorLayout) -> Tensor:
         packed, scalers = parts
         return spread(unpack_bits(packed, 2, layout.length).to(layout.dtype) - 1, scalers, layout)
 

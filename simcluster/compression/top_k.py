@@ -14,7 +14,7 @@ import torch
 from pydantic import Field
 from torch import Tensor
 
-from simcluster.compression.compressor import Layout, Memory, WithFeedback
+from simcluster.compression.compressor import FeedbackCompressor, StreamMemory, VectorLayout
 
 Fraction = Annotated[float, Field(gt=0, le=1)]
 
@@ -24,7 +24,7 @@ def count(fraction: float, length: int) -> int:
     return min(length, max(1, math.ceil(fraction * length - 1e-9)))
 
 
-class TopK(WithFeedback):
+class TopK(FeedbackCompressor):
     """A *fraction* of the numbers with their positions: 8 bytes for each float32 sent."""
 
     summed = "whole"
@@ -32,11 +32,11 @@ class TopK(WithFeedback):
     kind: Literal["top_k"] = "top_k"
     fraction: Fraction = 0.01
 
-    def encode(self, vector: Tensor, layout: Layout, memory: Memory) -> list[Tensor]:
+    def encode(self, vector: Tensor, layout: VectorLayout, memory: StreamMemory) -> list[Tensor]:
         largest = torch.topk(vector.abs(), count(self.fraction, len(vector)), sorted=False).indices
         places = largest.sort().values
         return [vector.index_select(0, places), places.to(torch.int32 if len(vector) < 2**31 else torch.int64)]
 
-    def decode(self, parts: Sequence[Tensor], layout: Layout) -> Tensor:
+    def decode(self, parts: Sequence[Tensor], layout: VectorLayout) -> Tensor:
         values, places = parts
         return values.new_zeros(layout.length).index_copy(0, places.to(torch.int64), values)

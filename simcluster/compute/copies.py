@@ -34,7 +34,7 @@ def moved(value: Any, device: torch.device) -> Any:
     return [moved(part, device) for part in value] if isinstance(value, list) else value
 
 
-class Leaving:
+class HostCopies:
     """Copies of *tensors* on the host, complete once `arrived` has returned; later changes do not affect them.
 
     On CUDA they are made while the host continues, in pinned memory; what the device is given later comes after them.

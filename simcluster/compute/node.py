@@ -17,7 +17,7 @@ from typing import Any, TypeVar
 import torch
 from torch import Tensor
 
-from simcluster.compute.copies import Leaving, can_leave
+from simcluster.compute.copies import HostCopies, can_leave
 from simcluster.compute.place import synchronise, use
 from simcluster.forwarding import Forwarding
 from simcluster.payload import Message, Payload, Sendable, as_payload, lend
@@ -26,7 +26,7 @@ from simcluster.transport import ANY, Any_, Cost, Transport
 T = TypeVar("T")
 
 
-class OnDevice(Forwarding):
+class DeviceTransport(Forwarding):
     """*node*, for an algorithm with tensors on *device*.
 
     `send` copies them to the host before its first wait. `recv` receives on the host, and hands tensors out on the
@@ -47,7 +47,7 @@ class OnDevice(Forwarding):
             if not all(map(can_leave, payload.tensors)):
                 payload = Payload(tuple(tensor.to(self._device) for tensor in payload.tensors), payload.values)
         elif not all(map(can_leave, payload.tensors)):
-            leaving = Leaving(payload.tensors)
+            leaving = HostCopies(payload.tensors)
             payload = lend(*leaving.tensors, **payload.values)
         async with self._turns[to]:  # messages leave in the order of the calls, however long their copies take
             if leaving is not None:

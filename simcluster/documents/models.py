@@ -16,7 +16,7 @@ from simcluster.units import UnitError
 T = TypeVar("T")
 
 
-class Wrong(ValueError):
+class WrongValue(ValueError):
     """A value, or with *at_key* its key, that is not as *expected*; *found* defaults to the value."""
 
     def __init__(self, expected: str, found: str | None = None, *, at_key: bool = False) -> None:
@@ -25,8 +25,8 @@ class Wrong(ValueError):
 
 
 def fault(*place: str | int, expected: str, found: str | None = None, at_key: bool = False) -> InitErrorDetails:
-    """Return a `Wrong` at *place* as a detail of pydantic's errors."""
-    wrong = Wrong(expected, found, at_key=at_key)
+    """Return a `WrongValue` at *place* as a detail of pydantic's errors."""
+    wrong = WrongValue(expected, found, at_key=at_key)
     return InitErrorDetails(type="value_error", loc=place, input=None, ctx={"error": wrong})
 
 
@@ -48,7 +48,7 @@ def tried(
         return parse(value)
     except pydantic.ValidationError as error:
         faults += [{**detail, "loc": (*place, *detail["loc"])} for detail in error.errors(include_url=False)]
-    except (Wrong, UnitError) as error:
+    except (WrongValue, UnitError) as error:
         faults.append(fault(*place, expected=error.expected, found=error.found, at_key=at_key))
     return None
 
@@ -76,9 +76,9 @@ class Keys:
         *faults* yields those of keys that contradict each other, *unknown* returns that of an unknown key.
         """
         if not isinstance(data, dict):
-            raise Wrong(self.mapping or f"a mapping with {', '.join(self.names)}")
+            raise WrongValue(self.mapping or f"a mapping with {', '.join(self.names)}")
         if len(data) > MOST_FOREIGN and self._set.isdisjoint(data):  # another kind of file, which may be secret
-            raise Wrong(self.mapping or f"a mapping with {', '.join(self.names)}", f"{len(data)} other keys")
+            raise WrongValue(self.mapping or f"a mapping with {', '.join(self.names)}", f"{len(data)} other keys")
         found = [] if data.keys() <= self._set else [unknown(key) for key in data if key not in self._set]
         given = {key: value for key, value in data.items() if value is not None}
         made: Any = None
@@ -127,7 +127,7 @@ class Block(pydantic.BaseModel):
 
     @classmethod
     def read(cls, data: object) -> Self:
-        """Return the model of *data*. Raise pydantic's ValidationError, or Wrong, with all faults."""
+        """Return the model of *data*. Raise pydantic's ValidationError, or WrongValue, with all faults."""
         make: Callable[[Any], Self] = cls.__pydantic_validator__.validate_python
         return cls.known.check(data, make, cls.faults, cls.unknown)
 

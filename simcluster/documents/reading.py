@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, TypeVar
 
-from simcluster.documents.models import Wrong, tried
+from simcluster.documents.models import WrongValue, tried
 from simcluster.documents.yaml import MISSING, Document
 from simcluster.documents.yaml_build import KeyPath
 from simcluster.errors import Problem, UsageError, nearest
@@ -15,7 +15,7 @@ from simcluster.units import UnitError
 T = TypeVar("T")
 
 
-class Reading:
+class DocumentReading:
     """One *document*, the *folder* of its relative paths, and the *problems* found so far."""
 
     def __init__(self, document: Document, folder: Path | None = None) -> None:
@@ -87,6 +87,6 @@ class Fields:
             return None
         try:
             return check(self.get(key))
-        except (Wrong, UnitError) as error:
+        except (WrongValue, UnitError) as error:
             self.problem(key, found=error.found, expected=error.expected)
             return None

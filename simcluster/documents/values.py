@@ -10,7 +10,7 @@ from typing import Annotated, Any, TypeAlias, TypeVar
 
 from pydantic import GetJsonSchemaHandler, PlainValidator
 
-from simcluster.documents.models import Block, Wrong, refuse, tried
+from simcluster.documents.models import Block, WrongValue, refuse, tried
 from simcluster.errors import nearest
 from simcluster.units import (
     BANDWIDTHS,
@@ -38,7 +38,7 @@ LEAST, MOST = 1e-18, 1e30
 """Range of quantities used in computations: multiplying or dividing by them stays finite."""
 
 
-class Value(PlainValidator):
+class ValueValidator(PlainValidator):
     """A validator that can also be called as a function, with the JSON *schema* of what it accepts, or its maker."""
 
     schema: Schema | Callable[[], Schema]
@@ -79,9 +79,9 @@ positive_time = _positive(parse_latency, "a time")
 """Return seconds, above zero. Raise UnitError."""
 
 
-def block(made: type[Block]) -> Value:
+def block(made: type[Block]) -> ValueValidator:
     """Validate a mapping as the block *made*."""
-    return Value(made.read, schema_of(made))
+    return ValueValidator(made.read, schema_of(made))
 
 
 def schema_of(made: type[Block]) -> Schema:
@@ -97,22 +97,22 @@ def quantity_schema(units: Units, description: str = "") -> Schema:
     return {"type": "string", "pattern": pattern_of(units)} | ({"description": description} if description else {})
 
 
-def quantity(parse: Callable[[object], Any], units: Units, missing: str = "") -> Value:
+def quantity(parse: Callable[[object], Any], units: Units, missing: str = "") -> ValueValidator:
     """Validate a number with one of *units*; *missing* describes what is expected if there is none."""
 
     def checked(value: object) -> Any:
         if value is None and missing:
-            raise Wrong(missing)
+            raise WrongValue(missing)
         found = parse(value)
         if wrong := extreme(found):
-            raise Wrong(wrong)
+            raise WrongValue(wrong)
         return found
 
     example = f"A number with its unit: {', '.join(units)}."
-    return Value(checked, quantity_schema(units, missing or example))
+    return ValueValidator(checked, quantity_schema(units, missing or example))
 
 
-def number(fits: Callable[[float], bool], expected: str, **limits: float) -> Value:
+def number(fits: Callable[[float], bool], expected: str, **limits: float) -> ValueValidator:
     """Validate a finite number without a unit that *fits*; *limits* say the same as keywords of JSON schema."""
 
     def checked(value: object) -> float:
@@ -121,73 +121,73 @@ def number(fits: Callable[[float], bool], expected: str, **limits: float) -> Val
                 found = float(value)
                 if math.isfinite(found) and fits(found):
                     return found
-        raise Wrong(expected)
+        raise WrongValue(expected)
 
-    return Value(checked, {"type": "number", "description": expected, **limits})
+    return ValueValidator(checked, {"type": "number", "description": expected, **limits})
 
 
-def only(fits: Callable[[Any], object], expected: str, schema: Schema, *, at_key: bool = False) -> Value:
+def only(fits: Callable[[Any], object], expected: str, schema: Schema, *, at_key: bool = False) -> ValueValidator:
     """Validate a value that *fits*, unchanged; *schema* says the same as JSON schema, as far as that can."""
 
     def checked(value: object) -> object:
         if not fits(value):
-            raise Wrong(expected, at_key=at_key)
+            raise WrongValue(expected, at_key=at_key)
         return value
 
-    return Value(checked, {"description": expected} | schema)
+    return ValueValidator(checked, {"description": expected} | schema)
 
 
-def whole(least: int, most: int, expected: str = "") -> Value:
+def whole(least: int, most: int, expected: str = "") -> ValueValidator:
     """Validate a whole number."""
     expected = expected or f"a whole number from {least} to {most}"
     schema: Schema = {"type": "integer", "minimum": least, "maximum": most}
     return only(lambda x: isinstance(x, int) and not isinstance(x, bool) and least <= x <= most, expected, schema)
 
 
-def text(pattern: str | re.Pattern[str], expected: str) -> Value:
+def text(pattern: str | re.Pattern[str], expected: str) -> ValueValidator:
     """Validate text that fully matches *pattern*."""
     whole_text = f"^({pattern.pattern if isinstance(pattern, re.Pattern) else pattern})$"
     schema: Schema = {"type": "string", "pattern": whole_text}
     return only(lambda value: isinstance(value, str) and re.fullmatch(pattern, value), expected, schema)
 
 
-def one_of(options: Collection[str]) -> Value:
+def one_of(options: Collection[str]) -> ValueValidator:
     """Validate one of the names *options*."""
 
     def checked(value: object) -> str:
         if isinstance(value, str) and value in options:
             return value
-        raise Wrong(nearest(str(value), options))
+        raise WrongValue(nearest(str(value), options))
 
-    return Value(checked, {"enum": list(options)})
+    return ValueValidator(checked, {"enum": list(options)})
 
 
-def list_of(made: type[Block], expected: str) -> Value:
+def list_of(made: type[Block], expected: str) -> ValueValidator:
     """Validate a list of the blocks *made*."""
 
     def checked(value: object) -> list[Any]:
         if not isinstance(value, list):
-            raise Wrong(expected)
+            raise WrongValue(expected)
         found: list[Any] = []
         read = [tried(found, made.read, item, index) for index, item in enumerate(value)]
         refuse(found)
         return read
 
-    return Value(checked, {"type": "array", "items": schema_of(made), "description": expected})
+    return ValueValidator(checked, {"type": "array", "items": schema_of(made), "description": expected})
 
 
-def mapping_of(made: type[Block], expected: str) -> Value:
+def mapping_of(made: type[Block], expected: str) -> ValueValidator:
     """Validate a mapping of names to the blocks *made*."""
 
     def checked(value: object) -> dict[str, Any]:
         if not isinstance(value, dict):
-            raise Wrong(expected)
+            raise WrongValue(expected)
         found: list[Any] = []
         read = {str(key): tried(found, made.read, item, key) for key, item in value.items()}
         refuse(found)
         return read
 
-    return Value(checked, {"type": "object", "additionalProperties": schema_of(made), "description": expected})
+    return ValueValidator(checked, {"type": "object", "additionalProperties": schema_of(made), "description": expected})
 
 
 Positive = number(lambda x: x > 0, "a number above zero", exclusiveMinimum=0)

@@ -79,7 +79,7 @@ def resolve(text: str) -> Any:
 
 
 @dataclass
-class _Open:
+class _OpenCollection:
     """An unfinished list or mapping; the next value belongs to *key*.
 
     It *skips* if it is the value of a duplicate key: it is read, but not kept.
@@ -106,7 +106,7 @@ class Builder:
         self.keys: dict[KeyPath, Mark] = {}
         self.values: dict[KeyPath, Mark] = {}
         self.duplicates: list[Duplicate] = []
-        self._stack: list[_Open] = []
+        self._stack: list[_OpenCollection] = []
         # anchor -> (its value, the number of values in it, its nesting depth)
         self._anchors: dict[str, tuple[Any, int, int]] = {}
         self._count = self._repeated = 0
@@ -147,7 +147,7 @@ class Builder:
             raise self._refuse(event, *DEEPER)
         value: Any = {} if mapping else []
         path, skips = self._add(event, value)
-        self._stack.append(_Open(value, path, event.anchor, skips))
+        self._stack.append(_OpenCollection(value, path, event.anchor, skips))
 
     def _alias(self, event: Any) -> None:
         if event.anchor not in self._anchors:

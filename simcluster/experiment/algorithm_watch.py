@@ -19,7 +19,7 @@ from simcluster.workloads import Replica
 T = TypeVar("T")
 
 READING = ("ask", "exchange", "gather", "land")
-"""Verbs of simcluster.transport.Accelerated that receive under the tags that they are given."""
+"""Verbs of simcluster.transport.OptionalVerbs that receive under the tags that they are given."""
 
 LOOKED_AT = 8
 """The weights of which a number is compared, besides the counts of changes, which `tensor.data` evades."""

@@ -9,25 +9,25 @@ from typing import Any
 
 from simcluster.algorithms import ALGORITHMS
 from simcluster.algorithms.facts import Facts, facts_of
-from simcluster.checkpoints.gather import Gather, Keeping
+from simcluster.checkpoints.gather import CheckpointKeeping, Gather
 from simcluster.checkpoints.manifest import Manifest
-from simcluster.checkpoints.restore import Restored, check_same_training, restored
+from simcluster.checkpoints.restore import RestoredState, check_same_training, restored
 from simcluster.checkpoints.store import Checkpoint, Store, latest
 from simcluster.errors import CheckpointError, Problem, UsageError
 from simcluster.experiment.read.experiment import Experiment
 from simcluster.experiment.restarts import later
 from simcluster.runs.folder import CHECKPOINTS, SUMMARY
 from simcluster.runs.record import RunRecord
-from simcluster.runs.samples import Samples, are_known, samples_of
+from simcluster.runs.samples import SampleUses, are_known, samples_of
 from simcluster.runs.summary import keep_those_that_stand
 
 
-def keeping_of(plan: Experiment, folder: Path, begins_with: Restored | None) -> tuple[Keeping, Store]:
+def keeping_of(plan: Experiment, folder: Path, begins_with: RestoredState | None) -> tuple[CheckpointKeeping, Store]:
     """Return the backend's checkpointing, and the store that it writes to."""
     run = begins_with.run if begins_with is not None else secrets.token_hex(8)
     settings = plan.checkpoint
     if settings is None:
-        return Keeping(None, begins_with), Store(folder / CHECKPOINTS, run)
+        return CheckpointKeeping(None, begins_with), Store(folder / CHECKPOINTS, run)
     store = Store(folder / CHECKPOINTS, run, keep=settings.keep, best=settings.best)
     size = len(plan.topology.workers)
     happened_s = begins_with.happened_s if begins_with is not None else None
@@ -37,11 +37,11 @@ def keeping_of(plan: Experiment, folder: Path, begins_with: Restored | None) -> 
         store, plan.document, size,
         spared=facts.spared(size, block), admits=facts.spares == "workers", happened_s=happened_s,
     )  # fmt: skip
-    return Keeping(gather, begins_with), store
+    return CheckpointKeeping(gather, begins_with), store
 
 
 def restart_of(
-    plan: Experiment, folder: Path, keeping: Keeping, config_json: str
+    plan: Experiment, folder: Path, keeping: CheckpointKeeping, config_json: str
 ) -> Callable[[], tuple[str, str] | None]:
     """Return the `ClusterJob.again` of a run: it picks the last checkpoint, and gives it to *keeping*."""
 
@@ -82,7 +82,7 @@ def check_cut(manifest: Manifest) -> None:
         raise CheckpointError("cut", found, f"every rank at step {manifest.step}, {why}")
 
 
-def begin_with(checkpoint: Checkpoint, plan: Experiment) -> Restored:
+def begin_with(checkpoint: Checkpoint, plan: Experiment) -> RestoredState:
     """Return *checkpoint* for the ranks of *plan*. Raise CheckpointError if *plan* cannot resume from it."""
     manifest, size = checkpoint.manifest, len(plan.topology.workers)
     check_same_training(manifest, plan.document)
@@ -113,7 +113,7 @@ def check_nothing_to_resume(folder: Path) -> None:
         raise UsageError(Problem("out", f"{folder}, which has checkpoints of an unfinished run", expected))
 
 
-def conclude(record: RunRecord, plan: Experiment, keeping: Keeping) -> Samples | None:
+def conclude(record: RunRecord, plan: Experiment, keeping: CheckpointKeeping) -> SampleUses | None:
     """Add checkpoints and samples to *record*, and shift its times by those of the run before it."""
     keep_those_that_stand(record)
     begun = keeping.restored

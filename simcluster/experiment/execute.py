@@ -12,8 +12,8 @@ from typing import Any
 
 from simcluster.algorithms.facts import facts_of
 from simcluster.backend import backend_named, real_nodes
-from simcluster.checkpoints.gather import Keeping
-from simcluster.checkpoints.restore import Restored
+from simcluster.checkpoints.gather import CheckpointKeeping
+from simcluster.checkpoints.restore import RestoredState
 from simcluster.checkpoints.store import checkpoints
 from simcluster.documents.captured.source import copy_sources, write_sources
 from simcluster.documents.own_frames import own_frames
@@ -43,7 +43,7 @@ from simcluster.runs import words
 from simcluster.runs.destination import check_folder
 from simcluster.runs.doubts import SHARED, SYSTEM
 from simcluster.runs.folder import LOGS, TRACEBACK
-from simcluster.runs.record import Noticed, RunRecord
+from simcluster.runs.record import CodeDoubt, RunRecord
 from simcluster.runs.write import write_run
 from simcluster.scripts.run_script import NAME as SCRIPT
 from simcluster.scripts.run_script import files_kept, script_attempts
@@ -70,7 +70,7 @@ def run_plan(
     on_output: Output | None = None,
     watcher: Watcher | None = None,
     follower: Follower | None = None,
-    begins_with: Restored | None = None,
+    begins_with: RestoredState | None = None,
     with_hints: bool = False,
     prints: bool = True,
 ) -> Run:
@@ -140,7 +140,7 @@ def _note_doubts(record: RunRecord, plan: Experiment, state: SharedState, job: C
     record.extra["misfits"] = misfits_of_script(record, plan)
     record.extra["left_out"] = left_out(plan.algorithm, plan.algorithm_settings, plan.topology)
     record.extra["portable"] = job.options.get("portable", False)
-    drawn = [Noticed(SYSTEM, what, at, 1) for what, at in plan.noticed]
+    drawn = [CodeDoubt(SYSTEM, what, at, 1) for what, at in plan.noticed]
     record.extra["noticed"] = [*record.extra.get("noticed", ()), *drawn]
 
 
@@ -195,7 +195,7 @@ def _job(
     options: dict[str, Any],
     progress: Progress | None,
     on_output: Output | None,
-    keeping: Keeping,
+    keeping: CheckpointKeeping,
     *,
     prints: bool,
 ) -> ClusterJob:

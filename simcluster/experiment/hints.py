@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from typing import Final
 
 from simcluster.algorithms.facts import facts_of
-from simcluster.algorithms.model_parallel.placement import Search
+from simcluster.algorithms.model_parallel.placement import StageSearch
 from simcluster.experiment.read.batches import by_device
 from simcluster.experiment.read.experiment import Experiment
 from simcluster.experiment.read.fit import a_replica
@@ -49,7 +49,7 @@ def _of_order(plan: Experiment) -> Iterator[str]:
     if replica is None:
         return
     given = {key: plan.by_topology.get(f"algorithm.{key}", value) for key, value in settings.items()}
-    search = Search(replica, given, plan.topology)
+    search = StageSearch(replica, given, plan.topology)
     now_s = search.step_s(range(size))
     then_s = search.step_s(search.fastest(whole=plan.checkpoint is not None))
     if then_s * FAR <= now_s:

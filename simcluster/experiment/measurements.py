@@ -148,7 +148,7 @@ GRADIENT_NORM = f"{OBSERVED}gradient_norm"
 LEARNING_RATE = f"{OBSERVED}learning_rate"
 
 
-class Observed:
+class ObservedTransport:
     """*node*, recording what *wanted* says: the norms of each gradient of *replica* at its batch's number, counted
     from 1, and the learning rate of its last optimizer step at each recorded step.
     """

@@ -15,17 +15,17 @@ from simcluster.paths.spool import IN_MEMORY_BYTES
 from simcluster.regroup.memory import CAPTURES
 from simcluster.runs.record import RunRecord
 from simcluster.workloads import Replica
-from simcluster.workloads.costs.memory import Memory
+from simcluster.workloads.costs.memory import MemoryBytes
 
 
-class Needed(NamedTuple):
+class NeededMemory(NamedTuple):
     """The *memory* of one node at its peak; *is_known*: with all that the algorithm holds, else without."""
 
-    memory: Memory
+    memory: MemoryBytes
     is_known: bool
 
 
-def needed_memory(plan: Experiment) -> dict[str, Needed]:
+def needed_memory(plan: Experiment) -> dict[str, NeededMemory]:
     """Return what each node needs, by name; empty if it cannot be counted.
 
     A model whose loss fails here is left to fail in the run, which reports the cause.
@@ -40,7 +40,7 @@ def needed_memory(plan: Experiment) -> dict[str, Needed]:
         return {}
 
 
-def _needed(plan: Experiment) -> dict[str, Needed]:
+def _needed(plan: Experiment) -> dict[str, NeededMemory]:
     facts, size, settings = facts_of(plan.algorithm), len(plan.topology.workers), plan.algorithm_settings
     # The coordinator of real nodes makes no model: it may not fit here.
     makes_none = plan.numerics == "none" or plan.backend != "sim" or facts.phases is not None
@@ -55,24 +55,24 @@ def _needed(plan: Experiment) -> dict[str, Needed]:
     else:
         phases = _whole(facts, size, plan, memory)
     is_known = facts.phases is not None or facts.copies is not None
-    found, peaks = {}, dict[int, Needed]()  # by the id of phases, which many ranks share
+    found, peaks = {}, dict[int, NeededMemory]()  # by the id of phases, which many ranks share
     for rank, name in enumerate(plan.topology.workers):
         if rank == OBSERVED_RANK or may_stand(rank, plan.faults):
             phases[rank] = _evaluated(phases[rank], *judged, plan)
         if (needed := peaks.get(id(phases[rank]))) is None:
-            needed = peaks[id(phases[rank])] = Needed(max(phases[rank], key=lambda phase: phase.total), is_known)
+            needed = peaks[id(phases[rank])] = NeededMemory(max(phases[rank], key=lambda phase: phase.total), is_known)
         found[name] = needed
     return found
 
 
-def _whole(facts: Facts, size: int, plan: Experiment, memory: Memory) -> list[list[Memory]]:
+def _whole(facts: Facts, size: int, plan: Experiment, memory: MemoryBytes) -> list[list[MemoryBytes]]:
     """Return the only phase of each of *size* ranks with a whole model."""
     if can_regroup(plan):
         captures = CAPTURES + facts.apart(plan.algorithm_settings)
         memory = replace(memory, captures=captures * (memory.weights + memory.optimizer))
     if facts.copies is None:
         return [[memory]] * size
-    found, by_copies = [], dict[float, list[Memory]]()
+    found, by_copies = [], dict[float, list[MemoryBytes]]()
     for rank in range(size):
         copies = facts.copies(rank, size, plan.algorithm_settings)
         if copies not in by_copies:
@@ -81,13 +81,13 @@ def _whole(facts: Facts, size: int, plan: Experiment, memory: Memory) -> list[li
     return found
 
 
-def _judged_by_layer(replica: Replica, memory: Memory) -> tuple[int, int]:
+def _judged_by_layer(replica: Replica, memory: MemoryBytes) -> tuple[int, int]:
     """Return (the largest layer, the bytes of a file of weights that is still in memory)."""
     layers = [sum(replica.shapes[place].nbytes for place in layer.parameters) for layer in replica.layers()]
     return max(layers), memory.weights if memory.weights <= IN_MEMORY_BYTES else 0
 
 
-def _evaluated(phases: list[Memory], model: int, copy: int, plan: Experiment) -> list[Memory]:
+def _evaluated(phases: list[MemoryBytes], model: int, copy: int, plan: Experiment) -> list[MemoryBytes]:
     """Return *phases* of a rank that evaluates during them and at the end.
 
     A copy of the weights takes *copy* bytes, and what evaluates it *model*; that is 0 if a copy becomes the model.
@@ -112,7 +112,7 @@ def _evaluations(plan: Experiment, parted: bool) -> int:
     return 0 if every is None else (plan.steps - 1) // max(every, plan.evaluate_every)
 
 
-def predict_memory(record: RunRecord, needed: Mapping[str, Needed]) -> None:
+def predict_memory(record: RunRecord, needed: Mapping[str, NeededMemory]) -> None:
     """Note in *record* what its nodes were to need, where it is known."""
     for node in record.nodes:
         found = needed.get(node.name)

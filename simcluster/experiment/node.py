@@ -17,7 +17,7 @@ from simcluster.algorithms import ALGORITHMS
 from simcluster.algorithms.facts import facts_of
 from simcluster.compute import HOST, device_of, name_of
 from simcluster.errors import ENDED, NeedsValues, PeerLost
-from simcluster.experiment.part import OBSERVED_RANK, Part, in_parts
+from simcluster.experiment.part import OBSERVED_RANK, NodePart, in_parts
 from simcluster.experiment.read.experiment import Experiment
 from simcluster.experiment.read.read import read_experiment
 from simcluster.experiment.warm_up import COMPILER, needs_compiler, warm_up
@@ -131,7 +131,7 @@ async def _run(
     node: Transport, recorder: Recorder, experiment: Experiment, device: torch.device, *, keep_weights: bool,
     evaluate: bool,
 ) -> NodeRecord:  # fmt: skip
-    part = Part(node, recorder, experiment, evaluate=evaluate, whole=keep_weights, device=device)
+    part = NodePart(node, recorder, experiment, evaluate=evaluate, whole=keep_weights, device=device)
     time_s = part.time_left_s
     try:
         async with asyncio.timeout(time_s) as limit:

@@ -12,18 +12,18 @@ from simcluster.algorithms.facts import facts_of
 from simcluster.checkpoints.keeper import Holder
 from simcluster.checkpoints.shard import restore
 from simcluster.collectives import share_statistics
-from simcluster.compute import HOST, OnDevice, StatisticsExchange
+from simcluster.compute import HOST, DeviceTransport, StatisticsExchange
 from simcluster.errors import ENDED, TIME_IS_UP, PeerLost
 from simcluster.experiment.algorithm_watch import AlgorithmWatch
-from simcluster.experiment.measurements import Copies, Evaluations, Observed
+from simcluster.experiment.measurements import Copies, Evaluations, ObservedTransport
 from simcluster.experiment.read.experiment import Experiment
 from simcluster.fault_plans.kinds import Fault, NodeFault, may_lose
 from simcluster.overlays.hearing import heard
-from simcluster.regroup.memory import Capture, Memory, put_back
+from simcluster.regroup.memory import Capture, CaptureMemory, put_back
 from simcluster.regroup.messages import Decision
 from simcluster.regroup.supervisor import Supervisor
 from simcluster.runs.doubts import IN_PLACE, OUTSIDE, STALE_STATISTICS
-from simcluster.runs.recorder import Pace, Recorder
+from simcluster.runs.recorder import Recorder, TrainingPace
 from simcluster.transport import Transport
 from simcluster.workloads import Replica
 
@@ -34,7 +34,7 @@ OBSERVED_RANK = 0
 """The rank in a group that is evaluated and represents the run: the parameter server, or any of several equals."""
 
 
-class Part:
+class NodePart:
     """The part of *node*. With *evaluate*, the replica that represents the run is evaluated. *whole*: the replica holds
     the whole model, even if the algorithm needs only a part. It computes on *device*.
     """
@@ -121,7 +121,7 @@ class Part:
 
     # called by a supervisor: see simcluster.regroup.supervisor.Trainee
 
-    def begin(self, node: Transport, number: int, memory: Memory, capture: Capture | None) -> None:
+    def begin(self, node: Transport, number: int, memory: CaptureMemory, capture: Capture | None) -> None:
         record = self._recorder.record
         record.group_number, record.group_rank = number, node.rank
         if node is not self._node:
@@ -141,10 +141,10 @@ class Part:
         is_over = node is not self._whole and self.replica.done >= self.replica.steps  # before the group was formed
         if not is_over:
             observe = experiment.observe
-            seen: Any = node if self._device == HOST else OnDevice(node, self._device)
+            seen: Any = node if self._device == HOST else DeviceTransport(node, self._device)
             exchange, is_late = self._exchange(seen)
             seen = seen if exchange is None or is_late else exchange
-            seen = Observed(seen, self.replica, self._recorder, observe) if observe.block else seen
+            seen = ObservedTransport(seen, self.replica, self._recorder, observe) if observe.block else seen
             if "path" in experiment.document["algorithm"]:
                 seen = self._watch = AlgorithmWatch(seen, self.replica, self._recorder.record)
             await experiment.algorithm(seen, self.replica, **experiment.algorithm_settings)
@@ -209,7 +209,7 @@ class Part:
         replica.keeps_shapes = facts.keeps_shapes
         replica.may_stand = self._may_stand
         drawn = partial(getattr, replica, "drawn_samples")
-        self._recorder.pace = Pace(replica.steps, drawn, experiment.workload.tokens, in_step)
+        self._recorder.pace = TrainingPace(replica.steps, drawn, experiment.workload.tokens, in_step)
         self._recorder.ledger = partial(replica.ledger.notes, in_hand=True) if replica.computes else None
         if capture is not None:
             by_epochs = "epochs" in experiment.document["stop"]

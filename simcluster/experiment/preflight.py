@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 from simcluster.algorithms.facts import facts_of
 from simcluster.errors import Problem, UsageError
-from simcluster.experiment.needed import Needed, needed_memory
+from simcluster.experiment.needed import NeededMemory, needed_memory
 from simcluster.experiment.read.experiment import Experiment
 from simcluster.runs import words
 from simcluster.units import format_size
@@ -18,24 +18,24 @@ from simcluster.workloads import WORKLOADS
 log = logging.getLogger("simcluster.run")
 
 
-class Short(NamedTuple):
+class MemoryShortage(NamedTuple):
     """A node has *limit* bytes of usable memory, less than it *needs*."""
 
     limit: int
-    needs: Needed
+    needs: NeededMemory
 
     @property
     def needed(self) -> int:
         return self.needs.memory.total
 
 
-def check_memory(plan: Experiment) -> dict[str, Needed]:
+def check_memory(plan: Experiment) -> dict[str, NeededMemory]:
     """Return the memory that each node needs; see `needed_memory`.
 
     Raise UsageError if nodes have too little, with one problem for all nodes that share the same numbers.
     """
     needed = needed_memory(plan)
-    alike: dict[tuple[Short, bool], list[str]] = {}
+    alike: dict[tuple[MemoryShortage, bool], list[str]] = {}
     for name, short in _short(plan, needed).items():
         alike.setdefault((short, _own_memory(plan, name)), []).append(name)
     if alike:
@@ -43,12 +43,12 @@ def check_memory(plan: Experiment) -> dict[str, Needed]:
     return needed
 
 
-def too_small(plan: Experiment) -> dict[str, Short]:
+def too_small(plan: Experiment) -> dict[str, MemoryShortage]:
     """Return the nodes with too little memory on what they compute on."""
     return _short(plan, needed_memory(plan))
 
 
-def _short(plan: Experiment, needed: dict[str, Needed]) -> dict[str, Short]:
+def _short(plan: Experiment, needed: dict[str, NeededMemory]) -> dict[str, MemoryShortage]:
     if not plan.check_memory:
         return {}
     facts, size = facts_of(plan.algorithm), len(plan.topology.workers)
@@ -57,7 +57,7 @@ def _short(plan: Experiment, needed: dict[str, Needed]) -> dict[str, Short]:
         device = plan.topology.nodes[name].device
         limit = None if device is None or facts.idle(rank, size, plan.algorithm_settings) else device.usable_bytes
         if limit is not None and name in needed and needed[name].memory.total > limit:
-            found[name] = Short(limit, needed[name])
+            found[name] = MemoryShortage(limit, needed[name])
     return found
 
 
@@ -68,7 +68,7 @@ def _own_memory(plan: Experiment, name: str) -> bool:
     return found is not None and found.memory_bytes is not None
 
 
-def _problem(plan: Experiment, names: list[str], short: Short, is_own: bool) -> Problem:
+def _problem(plan: Experiment, names: list[str], short: MemoryShortage, is_own: bool) -> Problem:
     where = words.listing([*names[:3], f"{len(names) - 3} more"] if len(names) > 4 else names)
     sizes, device = asdict(short.needs.memory), plan.topology.nodes[names[0]].device
     assert device is not None, "it has a limit"

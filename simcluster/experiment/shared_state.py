@@ -27,14 +27,14 @@ STEPS = 8
 
 
 @dataclass(frozen=True)
-class Apart:
+class AlgorithmCopies:
     """An *algorithm* loaded several times: rank i runs copy i modulo their number; *modules* are those of each copy."""
 
     algorithm: Callable[..., Any]
     modules: list[ModuleType]
 
 
-def apart(plan: Experiment, copies: int) -> Apart:
+def apart(plan: Experiment, copies: int) -> AlgorithmCopies:
     """Return the user's algorithm of *plan*, loaded *copies* times, each with its own module-level state."""
     loaded = [loaded_apart(plan.document["algorithm"]["path"], plan.seed) for _ in range(copies)]
     workers, functions = plan.topology.workers, [function for function, _ in loaded]
@@ -43,7 +43,7 @@ def apart(plan: Experiment, copies: int) -> Apart:
     async def algorithm(node: Any, replica: Any, **settings: Any) -> None:
         await functions[workers.index(node.name) % copies](node, replica, **settings)
 
-    return Apart(algorithm, [module for _, modules in loaded for module in modules])
+    return AlgorithmCopies(algorithm, [module for _, modules in loaded for module in modules])
 
 
 class SharedState:

@@ -10,7 +10,7 @@ from simcluster.fault_plans.kinds import Fault
 
 
 @dataclass
-class _Entry:
+class _LogEntry:
     fault: Fault
     spells: list[list[float | None]] = field(default_factory=list)
     dropped_bytes: int = 0
@@ -21,7 +21,7 @@ class FaultLog:
 
     def __init__(self, now: Callable[[], float], *, sees_bytes: bool) -> None:
         self._now, self._sees_bytes = now, sees_bytes
-        self._entries: dict[int, _Entry] = {}  # by the fault's identity, in the order of their first spells
+        self._entries: dict[int, _LogEntry] = {}  # by the fault's identity, in the order of their first spells
 
     def begins(self, fault: Fault) -> None:
         self._entry(fault).spells.append([self._now(), None])
@@ -54,7 +54,7 @@ class FaultLog:
             if entry.spells
         ]
 
-    def _entry(self, fault: Fault) -> _Entry:
+    def _entry(self, fault: Fault) -> _LogEntry:
         if id(fault) not in self._entries:
-            self._entries[id(fault)] = _Entry(fault)
+            self._entries[id(fault)] = _LogEntry(fault)
         return self._entries[id(fault)]

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 
 from simcluster.documents import values
 from simcluster.documents.limits import MOST_STEPS
-from simcluster.documents.reading import Fields, Reading
+from simcluster.documents.reading import DocumentReading, Fields
 from simcluster.documents.yaml import MISSING
 from simcluster.errors import MOST_PROBLEMS, nearest
 from simcluster.fault_plans import kinds
@@ -27,7 +27,7 @@ SPELLS_IN_ALL_LIMIT = 1_000_000
 _REPEATED = ("every", "mean_every", "times")
 
 
-def read_faults(reading: Reading, cluster: Topology | None, seed: int) -> tuple[Fault, ...]:
+def read_faults(reading: DocumentReading, cluster: Topology | None, seed: int) -> tuple[Fault, ...]:
     """Return the faults of the document, in its order; without a *cluster*, nodes and links are not checked."""
     faults = reading.document.data.get("faults") or []
     if not isinstance(faults, list):
@@ -47,7 +47,7 @@ def read_faults(reading: Reading, cluster: Topology | None, seed: int) -> tuple[
     for number, spec in enumerate(faults):
         if len(reading.problems) > MOST_PROBLEMS:
             break
-        fault = _Reader(reading, ranks, links, seed, number, spec).read()
+        fault = _FaultReader(reading, ranks, links, seed, number, spec).read()
         if fault is None:
             continue
         spells += len(fault.spells)
@@ -63,13 +63,13 @@ def read_faults(reading: Reading, cluster: Topology | None, seed: int) -> tuple[
 
 
 @dataclass
-class _Reader:
+class _FaultReader:
     """Reads one fault. Missing or invalid values are reported, and read as None.
 
     Without a cluster, *ranks* and *links*, by name, are None.
     """
 
-    reading: Reading
+    reading: DocumentReading
     ranks: Mapping[str, int] | None
     links: Mapping[str, Link] | None
     seed: int
@@ -255,7 +255,7 @@ class _Reader:
         return tuple(found)
 
 
-class _Kind(NamedTuple):
+class _KindKeys(NamedTuple):
     """*keys* are those besides `kind` and `at`; of those of time, *required* must be given."""
 
     make: Callable[..., Fault]
@@ -267,17 +267,17 @@ AT_STEP = "at_step"
 _LINK = (AT_STEP, "link", "towards", "for", *_REPEATED)
 
 KINDS = {
-    "crash": _Kind(kinds.Crash, (AT_STEP, "node")),
-    "restart": _Kind(kinds.Restart, (AT_STEP, "node", "after", *_REPEATED), ("after",)),
-    "join": _Kind(kinds.Join, ("node",)),
-    "leave": _Kind(kinds.Leave, (AT_STEP, "node", "notice")),
-    "hang": _Kind(kinds.Hang, (AT_STEP, "node", "for", *_REPEATED)),
-    "slow": _Kind(kinds.Slow, (AT_STEP, "node", "factor", "for", *_REPEATED)),
-    "cut": _Kind(kinds.Cut, _LINK),
-    "flap": _Kind(kinds.Flap, (AT_STEP, "link", "towards", "for", "period", "down"), ("for",)),
-    "partition": _Kind(kinds.Partition, (AT_STEP, "groups", "for", *_REPEATED)),
-    "reset": _Kind(kinds.Reset, (AT_STEP, "groups", *_REPEATED)),
-    "latency": _Kind(kinds.Latency, (*_LINK, "add")),
-    "bandwidth": _Kind(kinds.Bandwidth, (*_LINK, "factor")),
-    "loss": _Kind(kinds.Loss, (*_LINK, "probability")),
+    "crash": _KindKeys(kinds.Crash, (AT_STEP, "node")),
+    "restart": _KindKeys(kinds.Restart, (AT_STEP, "node", "after", *_REPEATED), ("after",)),
+    "join": _KindKeys(kinds.Join, ("node",)),
+    "leave": _KindKeys(kinds.Leave, (AT_STEP, "node", "notice")),
+    "hang": _KindKeys(kinds.Hang, (AT_STEP, "node", "for", *_REPEATED)),
+    "slow": _KindKeys(kinds.Slow, (AT_STEP, "node", "factor", "for", *_REPEATED)),
+    "cut": _KindKeys(kinds.Cut, _LINK),
+    "flap": _KindKeys(kinds.Flap, (AT_STEP, "link", "towards", "for", "period", "down"), ("for",)),
+    "partition": _KindKeys(kinds.Partition, (AT_STEP, "groups", "for", *_REPEATED)),
+    "reset": _KindKeys(kinds.Reset, (AT_STEP, "groups", *_REPEATED)),
+    "latency": _KindKeys(kinds.Latency, (*_LINK, "add")),
+    "bandwidth": _KindKeys(kinds.Bandwidth, (*_LINK, "factor")),
+    "loss": _KindKeys(kinds.Loss, (*_LINK, "probability")),
 }

@@ -66,7 +66,7 @@ class CtrlC:
         if threading.current_thread() is threading.main_thread():
             before = signal.getsignal(signal.SIGINT)
             self._outer, _innermost, self._entered = _innermost, self, True
-            if before is signal.default_int_handler or isinstance(before, CtrlC | Command):
+            if before is signal.default_int_handler or isinstance(before, CtrlC | InterruptHandler):
                 self._before = before
                 signal.signal(signal.SIGINT, self)
         return self
@@ -101,12 +101,12 @@ class CtrlC:
             raise KeyboardInterrupt from None
 
     @property
-    def _answer(self) -> Command | None:
+    def _answer(self) -> InterruptHandler | None:
         """The answer of the command, found through the `CtrlC` blocks around this one."""
         before = self._before
         while isinstance(before, CtrlC):
             before = before._before
-        return before if isinstance(before, Command) else None
+        return before if isinstance(before, InterruptHandler) else None
 
     def _watch(self, waits: Any, stays: Any, patience_s: float, number: int) -> None:
         has_heard = waits.acquire(timeout=patience_s)
@@ -134,7 +134,7 @@ def stop_innermost(number: int, frame: FrameType | None) -> bool:
     return True
 
 
-class Command:
+class InterruptHandler:
     """The command's answer to Ctrl-C, a handler of its signal.
 
     Until `begins` there is nothing to tear down, and the process ends at once. Then KeyboardInterrupt is raised, once;

@@ -18,11 +18,11 @@ _process_count = 0
 """The number for new threads of this process before the first of the *_open* contexts."""
 
 
-class _Here(threading.local):
+class _ThreadCounts(threading.local):
     depth = 0
 
 
-_here = _Here()
+_here = _ThreadCounts()
 
 
 def usable_cores() -> int:

@@ -1,7 +1,7 @@
 """Text on its way to a terminal: control characters are shown, never obeyed.
 
 Names, reasons and exceptions come from files, own code and other machines, so the command wraps its standard streams in
-`Visible` once, before anything is said.
+`VisibleStream` once, before anything is said.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ def visible(text: str) -> str:
     return _UNSEEN.sub(lambda found: found.group().encode("unicode_escape").decode(), text)
 
 
-class Visible:
+class VisibleStream:
     """A text stream that writes control characters out; otherwise the stream that it wraps, which is *raw*."""
 
     def __init__(self, raw: TextIO) -> None:
@@ -50,7 +50,8 @@ class Visible:
 def make_visible() -> None:
     """From now on nothing that this process prints can change a terminal."""
     sys.stdout, sys.stderr = (
-        stream if isinstance(stream, Visible) else cast(TextIO, Visible(stream)) for stream in (sys.stdout, sys.stderr)
+        stream if isinstance(stream, VisibleStream) else cast(TextIO, VisibleStream(stream))
+        for stream in (sys.stdout, sys.stderr)
     )
 
 
@@ -58,7 +59,7 @@ def console() -> Console:
     """Return a console on standard error that may draw: what it is given has to be visible already."""
     from rich.console import Console
 
-    return Console(file=sys.stderr.raw if isinstance(sys.stderr, Visible) else sys.stderr)
+    return Console(file=sys.stderr.raw if isinstance(sys.stderr, VisibleStream) else sys.stderr)
 
 
 @contextmanager

@@ -87,13 +87,13 @@ def close_unawaited(error: BaseException) -> list[tuple[str, str]]:
     return found
 
 
-class _Before(threading.local):
+class _ThreadDepth(threading.local):
     """The depth of tracking outside the context of this thread, until its first step."""
 
     depth: int | None = None
 
 
-_before = _Before()
+_before = _ThreadDepth()
 
 
 def _origin(made: Sequence[tuple[str, str | int, str]]) -> str:

@@ -15,8 +15,19 @@ import msgspec
 from simcluster.errors import ENDED, PeerLost
 from simcluster.payload import Message
 from simcluster.regroup.mail import Ear, Voice
-from simcluster.regroup.membership_view import Facts, decide, form, has_raised, step_of_leave
-from simcluster.regroup.messages import TAG, Call, Decision, Held, Join, Life, Out, Propose, Word, mark_of
+from simcluster.regroup.membership_view import MembershipFacts, decide, form, has_raised, step_of_leave
+from simcluster.regroup.messages import (
+    TAG,
+    Call,
+    CaptureName,
+    Decision,
+    Exclusion,
+    JoinRequest,
+    Life,
+    Proposal,
+    Word,
+    mark_of,
+)
 from simcluster.transport import ANY, Transport
 
 NOBODY = "no rank is left that holds a capture of the run"
@@ -27,7 +38,7 @@ class Council:
 
     def __init__(self, node: Transport, names: Sequence[str], members: Sequence[int], incarnation: int) -> None:
         self._node, self._names = node, names
-        self.facts = Facts(node.rank, node.size, incarnation)
+        self.facts = MembershipFacts(node.rank, node.size, incarnation)
         self.members = sorted(members)
         self.number, self.leader_of_group = 0, -1
         self._lives = [0] * node.size  # the life of each rank that belongs to the present group
@@ -40,8 +51,8 @@ class Council:
         self.ear = Ear(node, self.facts, self._hear, self.lose, self.notify)
         self._round, self._calling = 0, False
         self._calls: dict[Life, Call] = {}  # the last one of each life that called, in the order of arrival
-        self._answers: dict[Life, Propose] = {}
-        self._decided: dict[Life, Decision | Out] = {}
+        self._answers: dict[Life, Proposal] = {}
+        self._decided: dict[Life, Decision | Exclusion] = {}
 
     # listening
 
@@ -90,13 +101,13 @@ class Council:
         word: Word = msgspec.json.decode(message["word"], type=Word)
         if life < self.facts.life(source):
             return
-        if not isinstance(word, Join):
+        if not isinstance(word, JoinRequest):
             self.facts.meet(*life)  # it may never have asked this rank to let it in
         match word:
-            case Join() if source not in self.members or word.incarnation > self._lives[source]:
+            case JoinRequest() if source not in self.members or word.incarnation > self._lives[source]:
                 if self.facts.comes(source, word.incarnation) and not self.members:
-                    # The sender may lead before it lets this rank in, and has missed this rank's Join.
-                    self._voice.say(source, Join(self.facts.lives[self.facts.rank]))
+                    # The sender may lead before it lets this rank in, and has missed this rank's JoinRequest.
+                    self._voice.say(source, JoinRequest(self.facts.lives[self.facts.rank]))
                 if (self._leads or source in self.members) and not self.is_done:
                     self._stir(None)  # the member's life in the group is over, even if its loss was not reported
             case Call():
@@ -106,13 +117,13 @@ class Council:
                 self._decided.pop(life, None)
                 if source == self._leader:
                     self._stir(word.leaves_at)
-            case Propose():
+            case Proposal():
                 is_news = self.facts.merge(word.dead, word.cuts)
                 if self._calling and word.round == self._round:
                     self._answers[life] = word
                 elif word.number >= self.number or is_news:
                     self._stir(None if self.is_done else word.leaves_at)
-            case Decision() | Out():
+            case Decision() | Exclusion():
                 self._decided[life] = word
         self._news.set()
 
@@ -123,9 +134,9 @@ class Council:
         if not self._node.peers:
             await self._node.recv(ANY, TAG)
         for rank in self._node.peers:
-            self._voice.say(rank, Join(self.facts.lives[self.facts.rank]))
+            self._voice.say(rank, JoinRequest(self.facts.lives[self.facts.rank]))
 
-    async def agree(self, held: Sequence[Held]) -> Decision | None:
+    async def agree(self, held: Sequence[CaptureName]) -> Decision | None:
         """Return the next group once agreed on; None if this is the only node that has not finished.
 
         *held* names this rank's captures. Raises PeerLost if this rank is excluded, or if a member's code has failed.
@@ -166,7 +177,7 @@ class Council:
     def _leads(self) -> bool:
         return self._leader == self.facts.rank
 
-    async def _lead(self, held: Sequence[Held]) -> tuple[bool, Decision | None]:
+    async def _lead(self, held: Sequence[CaptureName]) -> tuple[bool, Decision | None]:
         """Lead one round. Return (whether it reached a decision, the decision)."""
         self._round, self._calling = self._round + 1, True
         self._answers, count = {}, self.facts.count
@@ -182,7 +193,7 @@ class Council:
         if overtaken():
             return False, None
         for rank, because in excluded.items():
-            self._voice.say(rank, Out(because))
+            self._voice.say(rank, Exclusion(because))
         if self.is_done and not others:
             return True, None
         answers = {rank: self._answers[self.facts.life(rank)] for rank in others}
@@ -194,7 +205,7 @@ class Council:
             self._voice.say(rank, decision)
         return True, decision
 
-    async def _follow(self, leader: int | None, held: Sequence[Held]) -> None:
+    async def _follow(self, leader: int | None, held: Sequence[CaptureName]) -> None:
         """Answer the calls of *leader* until there is a decision, or it no longer leads."""
         said: tuple[int, Life, int] | None = None
         while self._leader == leader and self._due() is None:
@@ -207,9 +218,9 @@ class Council:
                 if now != said:
                     said = now
                     known = self.facts.dead, self.facts.cuts
-                    self._voice.say(leader, Propose(now[2], self.number, list(held), *known, self.leaves_at))
+                    self._voice.say(leader, Proposal(now[2], self.number, list(held), *known, self.leaves_at))
                 decided = self._decided.get(life)
-                if isinstance(decided, Out):
+                if isinstance(decided, Exclusion):
                     raise self._lost(decided.because)
             self._check_hope()
             self._news.clear()

@@ -12,7 +12,7 @@ import msgspec
 
 from simcluster.errors import PeerLost
 from simcluster.payload import Message
-from simcluster.regroup.membership_view import Facts
+from simcluster.regroup.membership_view import MembershipFacts
 from simcluster.regroup.messages import MARK, TAG, Life, Word
 from simcluster.transport import ANY, Transport
 
@@ -24,7 +24,7 @@ class Voice:
     """The sender of *node*, with its *facts*. *lose* takes in a PeerLost; *until* waits for a condition."""
 
     def __init__(
-        self, node: Transport, facts: Facts, lose: Callable[[PeerLost], None],
+        self, node: Transport, facts: MembershipFacts, lose: Callable[[PeerLost], None],
         until: Callable[[Callable[[], bool]], Coroutine[Any, Any, None]],
     ) -> None:  # fmt: skip
         self._node, self._facts, self._lose, self._until = node, facts, lose, until
@@ -79,8 +79,8 @@ class Ear:
     """
 
     def __init__(
-        self, node: Transport, facts: Facts, hear: Callable[[Message], None], lose: Callable[[PeerLost], None],
-        notify: Callable[[], None],
+        self, node: Transport, facts: MembershipFacts, hear: Callable[[Message], None],
+        lose: Callable[[PeerLost], None], notify: Callable[[], None],
     ) -> None:  # fmt: skip
         self._node, self._facts, self._hear, self._lose, self._notify = node, facts, hear, lose, notify
         self.marks: dict[Life, str] = {}
@@ -101,7 +101,7 @@ class Ear:
         for rank in ranks:
             task = self._draining.get(rank)
             if rank in self.behind and rank not in self._node.peers:
-                continue  # its present life has not reached this node: its Join will arrive
+                continue  # its present life has not reached this node: its JoinRequest will arrive
             self.behind.discard(rank)
             if rank != self._facts.rank and (task is None or task.done()):
                 self._draining[rank] = asyncio.create_task(self._drain(rank, number))

@@ -10,10 +10,10 @@ from collections.abc import Iterable, Mapping, Sequence
 
 from simcluster.errors import ENDED, PeerLost
 from simcluster.fault_plans.kinds import is_cut
-from simcluster.regroup.messages import Decision, Held, Life, Propose
+from simcluster.regroup.messages import CaptureName, Decision, Life, Proposal
 
 
-class Facts:
+class MembershipFacts:
     """The facts known to *rank* of *size*, all except `asking` of present lives. *count* rises with every new fact."""
 
     def __init__(self, rank: int, size: int, incarnation: int = 0) -> None:
@@ -124,7 +124,7 @@ def step_of_leave(reason: str) -> int | None:
     return int(words[2]) if words[1] and words[2].isdigit() else None
 
 
-def form(facts: Facts, members: Sequence[int]) -> tuple[list[int], dict[int, int]]:
+def form(facts: MembershipFacts, members: Sequence[int]) -> tuple[list[int], dict[int, int]]:
     """Return (the ranks that form the next group; for each other living rank, the member it is cut off from).
 
     The leader comes first, *members* before ranks that ask to be let in, lower ranks before higher ones. Of two ranks
@@ -145,7 +145,11 @@ def form(facts: Facts, members: Sequence[int]) -> tuple[list[int], dict[int, int
 
 
 def decide(
-    facts: Facts, number: int, members: Sequence[int], held: Sequence[Held], answers: Mapping[int, Propose]
+    facts: MembershipFacts,
+    number: int,
+    members: Sequence[int],
+    held: Sequence[CaptureName],
+    answers: Mapping[int, Proposal],
 ) -> Decision | None:
     """Return the leader's decision, from its own captures *held* and the *answers* of the others; None without
     captures.
@@ -170,7 +174,7 @@ def decide(
     )
 
 
-def newest(held: Mapping[int, Sequence[Held]]) -> tuple[Held, list[int]] | None:
+def newest(held: Mapping[int, Sequence[CaptureName]]) -> tuple[CaptureName, list[int]] | None:
     """Return (the last step that all ranks with captures have in common, the ranks that hold it); None without
     captures.
 

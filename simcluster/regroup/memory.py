@@ -18,11 +18,11 @@ from simcluster.checkpoints.tree import decode, encode
 from simcluster.collectives.flat import as_bytes, from_bytes
 from simcluster.compute import moved
 from simcluster.payload import DTYPE_NAMES, DTYPES, pack
-from simcluster.regroup.messages import Held
+from simcluster.regroup.messages import CaptureName
 from simcluster.rng import NodeRandom
 from simcluster.transport import Transport
 from simcluster.workloads import Replica
-from simcluster.workloads.saved import Sharded
+from simcluster.workloads.saved import ShardedTensor
 
 PIECE_BYTES = 1024**2
 """Size of a piece: small enough for any message limit, and for urgent messages to come in between."""
@@ -37,13 +37,13 @@ CAPTURES = 2
 class Capture:
     """The state after one step and *batches* of this rank, in a group of *size*; None if nothing is computed."""
 
-    name: Held
+    name: CaptureName
     batches: int
     size: int
     state: dict[str, Any] | None
 
 
-class Memory:
+class CaptureMemory:
     """The captures of one rank. *on_step* is called at the end of each step, and may wait."""
 
     def __init__(self) -> None:
@@ -57,10 +57,10 @@ class Memory:
         self._captured = -1  # the batches in the last capture of this group
 
     @property
-    def held(self) -> list[Held]:
+    def held(self) -> list[CaptureName]:
         return [capture.name for capture in self.captures]
 
-    def find(self, name: Held) -> Capture | None:
+    def find(self, name: CaptureName) -> Capture | None:
         return next((capture for capture in self.captures if capture.name == name), None)
 
     def begin(self, replica: Replica, rng: NodeRandom, size: int) -> None:
@@ -93,7 +93,7 @@ class Memory:
         if self._replica.computes:
             found = {**self._replica.checkpoint_state(), "generators": self._rng.checkpoint_state(), "kept": kept}
             state = copied(found, old.state if old is not None else None)
-        self.captures.append(Capture(Held(*self._group, step), batches, self._size, state))
+        self.captures.append(Capture(CaptureName(*self._group, step), batches, self._size, state))
 
 
 def put_back(capture: Capture, replica: Replica, rng: NodeRandom, batches: int) -> None:
@@ -113,7 +113,7 @@ def copied(value: Any, into: Any = None) -> Any:
 
     A stateful object is asked for its state; tuples become lists, as in a checkpoint.
     """
-    if isinstance(value, Sharded):
+    if isinstance(value, ShardedTensor):
         value = value.tensor
     if isinstance(value, Tensor):
         value = value.detach()
@@ -153,4 +153,4 @@ async def take_over(node: Transport, source: int) -> Capture:
     like = [torch.empty(shape, dtype=DTYPES[dtype], device="meta") for _, dtype, shape in head["shapes"]]
     names = [name for name, _, _ in head["shapes"]]
     tensors = dict(zip(names, from_bytes(torch.cat(pieces), like), strict=True))
-    return Capture(Held(*head["name"]), head["batches"], head["size"], decode(head["tree"], tensors))
+    return Capture(CaptureName(*head["name"]), head["batches"], head["size"], decode(head["tree"], tensors))

@@ -18,7 +18,7 @@ Life: TypeAlias = tuple[int, int]
 """(rank, incarnation): a node that rejoins has another life."""
 
 
-class Held(NamedTuple):
+class CaptureName(NamedTuple):
     """The name of a capture: made at the end of *step* in the group of *number* that *leader* formed."""
 
     number: int
@@ -26,7 +26,7 @@ class Held(NamedTuple):
     step: int
 
 
-class Join(msgspec.Struct, tag=True):
+class JoinRequest(msgspec.Struct, tag="Join"):
     """To all: the sender, in its life *incarnation*, asks to be let in."""
 
     incarnation: int
@@ -39,14 +39,14 @@ class Call(msgspec.Struct, tag=True):
     leaves_at: int | None = None
 
 
-class Propose(msgspec.Struct, tag=True):
+class Proposal(msgspec.Struct, tag="Propose"):
     """To the leader: the sender has stopped, belongs to the group of *number*, holds these captures and knows of these
     losses. *round* is that of the call it answers; 0 without a call.
     """
 
     round: int
     number: int
-    held: list[Held]
+    held: list[CaptureName]
     dead: list[Life]
     cuts: list[tuple[Life, Life]]
     leaves_at: int | None = None
@@ -62,7 +62,7 @@ class Decision(msgspec.Struct, tag=True):
     number: int
     leader: int
     members: list[int]
-    capture: Held
+    capture: CaptureName
     source: int
     receivers: list[int]
     lives: list[int]
@@ -70,13 +70,13 @@ class Decision(msgspec.Struct, tag=True):
     joined: list[int]
 
 
-class Out(msgspec.Struct, tag=True):
+class Exclusion(msgspec.Struct, tag="Out"):
     """From the leader: the receiver is excluded, since it is cut off from *because*."""
 
     because: int
 
 
-Word: TypeAlias = Join | Call | Propose | Decision | Out
+Word: TypeAlias = JoinRequest | Call | Proposal | Decision | Exclusion
 
 
 def mark_of(number: int, leader: int) -> str:

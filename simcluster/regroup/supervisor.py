@@ -9,10 +9,10 @@ import asyncio
 from collections.abc import Callable, Coroutine, Sequence
 from typing import Any, Protocol
 
-from simcluster.collectives.subgroup import Group
+from simcluster.collectives.subgroup import NamedSubgroup
 from simcluster.errors import ENDED, PeerLost
 from simcluster.regroup.agreement import Council
-from simcluster.regroup.memory import Capture, Memory, hand_over, take_over
+from simcluster.regroup.memory import Capture, CaptureMemory, hand_over, take_over
 from simcluster.regroup.messages import Decision
 from simcluster.rng import NodeRandom
 from simcluster.transport import Transport
@@ -21,7 +21,7 @@ from simcluster.transport import Transport
 class Trainee(Protocol):
     """The training that the supervisor runs, group after group."""
 
-    def begin(self, node: Transport, number: int, memory: Memory, capture: Capture | None) -> None:
+    def begin(self, node: Transport, number: int, memory: CaptureMemory, capture: Capture | None) -> None:
         """Make a replica for the place of *node* in the group *number*, from *capture* or from the start."""
 
     def train(self) -> Coroutine[Any, Any, object]:
@@ -39,7 +39,7 @@ class Supervisor:
         self._comes_late = incarnation > 0 and node.size > 1
         present = [] if self._comes_late else [node.rank, *node.peers]
         self._council = Council(node, names, present, incarnation)
-        self._memory = Memory()
+        self._memory = CaptureMemory()
         self._memory.on_step = self._on_step
 
     async def run(self) -> None:
@@ -51,7 +51,7 @@ class Supervisor:
                 await council.ask_in()
             else:
                 whole = len(council.members) == self._node.size
-                node = self._node if whole else Group(self._node, council.members, "0")
+                node = self._node if whole else NamedSubgroup(self._node, council.members, "0")
                 self._trainee.begin(node, 0, self._memory, None)
                 if not await self._train():
                     return
@@ -74,7 +74,7 @@ class Supervisor:
         if council.unrest:
             return True
         rng = NodeRandom(self._node.rng.seed, self._node.rng.node)
-        group = Group(self._node, decision.members, f"{decision.number}.{decision.leader}", rng)
+        group = NamedSubgroup(self._node, decision.members, f"{decision.number}.{decision.leader}", rng)
         taken = await self._undisturbed(lambda: self._take(decision))
         if taken is None:
             return True

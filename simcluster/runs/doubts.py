@@ -11,7 +11,7 @@ from collections.abc import Iterator, Sequence
 from typing import Any, Final
 
 from simcluster.process.places import original
-from simcluster.runs.record import NodeRecord, Noticed, RunRecord
+from simcluster.runs.record import CodeDoubt, NodeRecord, RunRecord
 from simcluster.runs.steps import steps_of
 
 OUTSIDE: Final = "outside_compute"
@@ -62,7 +62,7 @@ def warned(kind: str, text: str, **more: Any) -> Warned:
 
 def _noticed(record: RunRecord) -> Iterator[Warned]:
     """Yield a warning per line of user code, whichever nodes ran it."""
-    by_place: dict[Noticed, list[tuple[str, int]]] = {}
+    by_place: dict[CodeDoubt, list[tuple[str, int]]] = {}
     rows = [(node.name, row) for node in record.nodes for row in node.noticed]
     for name, row in rows + [("", row) for row in record.extra.get("noticed", ())]:
         if row.kind in (SENT, READ):
@@ -105,7 +105,7 @@ def _unread(record: RunRecord) -> Iterator[Warned]:
         return  # the node that would have received it may have ended
     rows = [(node.name, row) for node in record.nodes for row in node.noticed]
     read = {row.what for _, row in rows if row.kind == READ}
-    found: dict[str, list[tuple[str, Noticed]]] = {}
+    found: dict[str, list[tuple[str, CodeDoubt]]] = {}
     for name, row in rows:
         if row.kind == SENT and row.what not in read:
             found.setdefault(row.what, []).append((name, row))

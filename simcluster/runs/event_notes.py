@@ -8,7 +8,7 @@ from collections.abc import Callable
 from contextvars import ContextVar
 from typing import Any
 
-from simcluster.runs.event_order import CHUNK_EVENTS, CHUNK_S, Answers, Events, Kind, pack
+from simcluster.runs.event_order import CHUNK_EVENTS, CHUNK_S, EventColumns, EventKind, ImmediateAnswers, pack
 
 NOTES: ContextVar[Notes | None] = ContextVar("notes", default=None)
 """The program's recorder: set in its context, which its tasks, timers and callbacks inherit."""
@@ -24,7 +24,7 @@ class Notes:
         self.asides = itertools.count(1)
         self._now = now
         self._over = False
-        self._full: deque[tuple[Events, Answers, int | None]] = deque()
+        self._full: deque[tuple[EventColumns, ImmediateAnswers, int | None]] = deque()
         self._begin_chunk()
 
     def begin(self) -> None:
@@ -43,7 +43,7 @@ class Notes:
         self.executed += 1
         callback(*args)
 
-    def note(self, kind: Kind, number: int) -> None:
+    def note(self, kind: EventKind, number: int) -> None:
         """Record an event that takes effect now."""
         if self._over:
             return
@@ -59,9 +59,9 @@ class Notes:
     def message(self, source: int, digest: int) -> None:
         if not self._over:
             self._digests.append(digest)
-            self.note(Kind.MESSAGE, source)
+            self.note(EventKind.MESSAGE, source)
 
-    def gone(self, kind: Kind, number: int, reason: str) -> None:
+    def gone(self, kind: EventKind, number: int, reason: str) -> None:
         """Record a LOST or FAILED event."""
         if not self._over:
             self.answers.reasons.append(reason)
@@ -74,7 +74,7 @@ class Notes:
 
     def fire(self, number: int, callback: Callable[..., object], args: tuple[Any, ...]) -> None:
         """Run *callback* of the node's timer *number*, which is due."""
-        self.note(Kind.TIMER, number)
+        self.note(EventKind.TIMER, number)
         callback(*args)
 
     def take(self) -> list[bytes]:
@@ -85,7 +85,7 @@ class Notes:
         return found
 
     def _begin_chunk(self) -> None:
-        self._events, self.answers = Events(), Answers()
+        self._events, self.answers = EventColumns(), ImmediateAnswers()
         # Local names instead of ten attribute look-ups per event.
         self._kinds, self._counts = self._events.kinds, self._events.counts
         self._numbers, self._times_s, self._digests = self._events.numbers, self._events.times_s, self._events.digests

@@ -22,7 +22,7 @@ from numpy.typing import NDArray
 Ints = NDArray[np.int64]
 
 
-class Kind(enum.IntEnum):
+class EventKind(enum.IntEnum):
     """The kind of an event. Its number is a rank for the first three kinds, else the number of the request."""
 
     MESSAGE = 0
@@ -38,18 +38,18 @@ class Kind(enum.IntEnum):
 
 
 WORDS = {
-    Kind.MESSAGE: "a message from rank {}",
-    Kind.ENDED: "the end of rank {}",
-    Kind.LOST: "the loss of rank {}",
-    Kind.LEFT: "its send {} has left",
-    Kind.FAILED: "its send {} has failed",
-    Kind.COMPUTED: "its piece of work {} is done",
-    Kind.TIMER: "its timer {}",
-    Kind.ASIDE: "its checkpoint {} is kept",
-    Kind.STOPPED: "it is stopped from outside",
-    Kind.TOLD: "it is told to leave",
+    EventKind.MESSAGE: "a message from rank {}",
+    EventKind.ENDED: "the end of rank {}",
+    EventKind.LOST: "the loss of rank {}",
+    EventKind.LEFT: "its send {} has left",
+    EventKind.FAILED: "its send {} has failed",
+    EventKind.COMPUTED: "its piece of work {} is done",
+    EventKind.TIMER: "its timer {}",
+    EventKind.ASIDE: "its checkpoint {} is kept",
+    EventKind.STOPPED: "it is stopped from outside",
+    EventKind.TOLD: "it is told to leave",
 }
-COUNTED = (Kind.LEFT, Kind.FAILED, Kind.COMPUTED, Kind.TIMER, Kind.ASIDE)
+COUNTED = (EventKind.LEFT, EventKind.FAILED, EventKind.COMPUTED, EventKind.TIMER, EventKind.ASIDE)
 """Kinds with numbers that mostly rise by one; stored as differences."""
 
 CHUNK_EVENTS = 32_768
@@ -59,7 +59,7 @@ CHUNK_S = 2.0
 
 
 @dataclass
-class Events:
+class EventColumns:
     """The columns while a node runs."""
 
     kinds: list[int] = field(default_factory=list)
@@ -70,7 +70,7 @@ class Events:
 
 
 @dataclass
-class Answers:
+class ImmediateAnswers:
     """Immediate answers to the node's code, and withdrawn requests; numbers count sends or pieces of work from 1.
 
     *reads* are readings of the clock. Sends: *waited* did not leave at once, *withdrawn* were cancelled before they
@@ -89,11 +89,11 @@ class Answers:
 
 
 @dataclass
-class Order:
+class EventOrder:
     """One node's whole order: *callbacks* is the number that it ran, None if the node never reported it."""
 
-    events: Events = field(default_factory=Events)
-    answers: Answers = field(default_factory=Answers)
+    events: EventColumns = field(default_factory=EventColumns)
+    answers: ImmediateAnswers = field(default_factory=ImmediateAnswers)
     callbacks: int | None = None
 
     @property
@@ -101,44 +101,44 @@ class Order:
         return self.callbacks is not None
 
 
-class Column(msgspec.Struct, array_like=True, frozen=True):
+class IntegerColumn(msgspec.Struct, array_like=True, frozen=True):
     """Integers in as few bytes each as the largest one needs."""
 
     kind: str
     content: bytes
 
 
-class Chunk(msgspec.Struct, array_like=True, frozen=True):
+class OrderChunk(msgspec.Struct, array_like=True, frozen=True):
     """A stored part of an order. The first event's differences are from *first_count* and *first_s*."""
 
     first_count: int
     first_s: float
     kinds: bytes
-    gaps: Column
-    numbers: Column
-    steps_us: Column
+    gaps: IntegerColumn
+    numbers: IntegerColumn
+    steps_us: IntegerColumn
     digests: bytes
     reads: bytes
-    waited: Column
+    waited: IntegerColumn
     withdrawn: list[int]
     refused: dict[int, str]
     never_ran: list[int]
     reasons: list[str]
     names: list[str]
-    named: Column
-    took_us: Column
+    named: IntegerColumn
+    took_us: IntegerColumn
     callbacks: int | None
 
 
-class Damaged(ValueError):
+class DamagedOrder(ValueError):
     """Bytes that are not a valid order."""
 
 
 _encoder = msgspec.msgpack.Encoder()
-_decoder = msgspec.msgpack.Decoder(Chunk)
+_decoder = msgspec.msgpack.Decoder(OrderChunk)
 
 
-def pack(events: Events, answers: Answers, callbacks: int | None = None) -> bytes:
+def pack(events: EventColumns, answers: ImmediateAnswers, callbacks: int | None = None) -> bytes:
     """Return a compressed chunk."""
     counts = np.array(events.counts, np.int64)
     since_s = np.array(events.times_s) - (events.times_s[0] if events.times_s else 0.0)
@@ -146,7 +146,7 @@ def pack(events: Events, answers: Answers, callbacks: int | None = None) -> byte
     names = list(dict.fromkeys(answers.names))
     place = {name: index for index, name in enumerate(names)}
     waited: Ints = np.array([0, *answers.waited], np.int64)
-    chunk = Chunk(
+    chunk = OrderChunk(
         events.counts[0] if events.counts else 0,
         events.times_s[0] if events.times_s else 0.0,
         np.array(events.kinds, np.uint8).tobytes(),
@@ -168,27 +168,27 @@ def pack(events: Events, answers: Answers, callbacks: int | None = None) -> byte
     return zlib.compress(_encoder.encode(chunk))
 
 
-def unpack(chunks: Iterable[bytes]) -> Order:
-    """Return the order that *chunks*, in sequence, form. Raises Damaged."""
-    order = Order()
+def unpack(chunks: Iterable[bytes]) -> EventOrder:
+    """Return the order that *chunks*, in sequence, form. Raises DamagedOrder."""
+    order = EventOrder()
     try:
         for packed in chunks:
             _add(order, _decoder.decode(zlib.decompress(packed)))
     except (zlib.error, msgspec.MsgspecError, ValueError, TypeError, IndexError) as error:
-        raise Damaged(f"{type(error).__name__}: {error}") from None
+        raise DamagedOrder(f"{type(error).__name__}: {error}") from None
     return order
 
 
-def _add(order: Order, chunk: Chunk) -> None:
+def _add(order: EventOrder, chunk: OrderChunk) -> None:
     events, answers = order.events, order.answers
-    kinds = [Kind(kind) for kind in chunk.kinds]
+    kinds = [EventKind(kind) for kind in chunk.kinds]
     columns = [_ints(column) for column in (chunk.gaps, chunk.numbers, chunk.steps_us)]
     digests = np.frombuffer(chunk.digests, "<u4").tolist()
-    expected = [max(len(kinds) - 1, 0), len(kinds), max(len(kinds) - 1, 0), kinds.count(Kind.MESSAGE)]
+    expected = [max(len(kinds) - 1, 0), len(kinds), max(len(kinds) - 1, 0), kinds.count(EventKind.MESSAGE)]
     if [*map(len, columns), len(digests)] != expected:
-        raise Damaged(f"columns of {[*map(len, columns), len(digests)]} entries, expected {expected}")
+        raise DamagedOrder(f"columns of {[*map(len, columns), len(digests)]} entries, expected {expected}")
     if not chunk.first_s >= 0 or columns[2].min(initial=0) < 0:
-        raise Damaged("times that start before 0, or decrease")
+        raise DamagedOrder("times that start before 0, or decrease")
     if kinds:
         events.counts += (chunk.first_count + np.cumsum(np.concatenate([[0], columns[0]]))).tolist()
         events.times_s += (chunk.first_s + np.cumsum(np.concatenate([[0], columns[2]])) / 1e6).tolist()
@@ -223,16 +223,16 @@ def _sums(kinds: Sequence[int], differences: Ints) -> list[int]:
     return [int(number) for number in found]
 
 
-def _column(numbers: Ints) -> Column:
+def _column(numbers: Ints) -> IntegerColumn:
     for kind in ("<i1", "<i2", "<i4"):
         info = np.iinfo(kind)
         if not len(numbers) or (numbers.min() >= info.min and numbers.max() <= info.max):
-            return Column(kind, numbers.astype(kind).tobytes())
-    return Column("<i8", numbers.astype("<i8").tobytes())
+            return IntegerColumn(kind, numbers.astype(kind).tobytes())
+    return IntegerColumn("<i8", numbers.astype("<i8").tobytes())
 
 
-def _ints(column: Column) -> Ints:
+def _ints(column: IntegerColumn) -> Ints:
     if column.kind not in ("<i1", "<i2", "<i4", "<i8"):
-        raise Damaged(f"a column of {column.kind!r}")
+        raise DamagedOrder(f"a column of {column.kind!r}")
     found: Any = np.frombuffer(column.content, column.kind).astype(np.int64)
     return found  # type: ignore[no-any-return]

@@ -18,7 +18,7 @@ from simcluster.paths.inside import read
 from simcluster.paths.last_run import last_run
 from simcluster.runs.calls import SCRIPT
 from simcluster.runs.record import Span
-from simcluster.runs.rows import Rows, arrow_table, read_rows
+from simcluster.runs.rows import MetricRows, arrow_table, read_rows
 from simcluster.runs.schema import summary_of, trace_of
 from simcluster.runs.spans import Rest
 from simcluster.runs.trace import CALL_KINDS, rests_of, spans_of
@@ -99,7 +99,7 @@ class RunFolder:
         return read_table(self._same(), METRICS, METRIC_COLUMNS)
 
     @cached_property
-    def rows(self) -> Rows:
+    def rows(self) -> MetricRows:
         """The same as `metrics`, without pandas."""
         import pyarrow as pa
 

@@ -46,7 +46,7 @@ metric_of: Callable[[tuple[float, int, str, str, float]], Metric] = partial(tupl
 """Makes a metric of its values, in half the time that Metric takes."""
 
 
-class Noticed(NamedTuple):
+class CodeDoubt(NamedTuple):
     """Something that looks wrong *at* "file:line (function)" of the user's code: see simcluster.runs.doubts."""
 
     kind: str
@@ -133,7 +133,7 @@ class NodeRecord:
     peak_rss_bytes: int | None = None
     grown_rss_bytes: int | None = None
     predicted_peak_bytes: int | None = None
-    noticed: list[Noticed] = field(default_factory=list)
+    noticed: list[CodeDoubt] = field(default_factory=list)
     changed: bool | None = None
 
     def notice(self, kind: str, what: str, at: str, count: int = 1) -> None:
@@ -143,7 +143,7 @@ class NodeRecord:
                 self.noticed[index] = row._replace(times=row.times + count)
                 return
         if len(self.noticed) < MOST_NOTICED:
-            self.noticed.append(Noticed(kind, what, at, count))
+            self.noticed.append(CodeDoubt(kind, what, at, count))
 
     @property
     def digest(self) -> str:

@@ -14,12 +14,12 @@ from simcluster.transport import OWN_TAGS
 from simcluster.unknown_number import UnknownNumber
 
 if TYPE_CHECKING:
-    from simcluster.checkpoints.keeper import Channel
+    from simcluster.checkpoints.keeper import CheckpointChannel
     from simcluster.checkpoints.shard import Shard
 
 
 @dataclass(frozen=True)
-class Pace:
+class TrainingPace:
     """A node's training: its planned *steps*, the *samples* drawn so far, each of *tokens* tokens if it has any.
 
     *in_step*: every rank makes all of these steps; else only a rank that draws samples does.
@@ -55,9 +55,9 @@ class Recorder:
         self.on_metrics: Callable[[int, dict[str, float]], None] | None = None
         self.on_step: Callable[[int], None] | None = None
         self.ledger: Callable[[], dict[str, Any]] | None = None
-        self.pace: Pace | None = None
+        self.pace: TrainingPace | None = None
         self.latest: dict[str, float] = {}
-        self.channel: Channel | None = None
+        self.channel: CheckpointChannel | None = None
         self.restored: Shard | None = None
         self.told_to_leave = False
         self.is_interrupted = False

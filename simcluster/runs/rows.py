@@ -30,7 +30,7 @@ ROW_BYTES: Final = 100
 
 
 @dataclass(frozen=True, eq=False)
-class Rows:
+class MetricRows:
     """One row per number recorded by a node: time_s, step, node, name, value; by time, then rank."""
 
     columns: Mapping[str, npt.NDArray[Any]]
@@ -41,15 +41,15 @@ class Rows:
     def __getitem__(self, column: str) -> npt.NDArray[Any]:
         return self.columns[column]
 
-    def where(self, which: npt.NDArray[Any] | slice) -> Rows:
+    def where(self, which: npt.NDArray[Any] | slice) -> MetricRows:
         """Return the rows that *which* selects: a truth value for each, their places, or a slice."""
-        return Rows({name: values[which] for name, values in self.columns.items()})
+        return MetricRows({name: values[which] for name, values in self.columns.items()})
 
-    def named(self, name: str) -> Rows:
+    def named(self, name: str) -> MetricRows:
         """Return the rows of the metric *name*."""
         return self.where(self["name"] == name)
 
-    def by_step(self, *, latest: bool = False) -> Rows:
+    def by_step(self, *, latest: bool = False) -> MetricRows:
         """Return one row per step with the mean of its times, or the *latest* of them, and the mean of its values;
         values that are not numbers are left out.
         """
@@ -59,7 +59,7 @@ class Rows:
             np.maximum.at(time_s, group, self["time_s"])
         else:
             time_s = _means(group, self["time_s"], len(steps))
-        return Rows({"step": steps, "time_s": time_s, "value": _means(group, self["value"], len(steps))})
+        return MetricRows({"step": steps, "time_s": time_s, "value": _means(group, self["value"], len(steps))})
 
 
 def _means(group: npt.NDArray[Any], values: FloatArray, groups: int) -> FloatArray:
@@ -69,13 +69,13 @@ def _means(group: npt.NDArray[Any], values: FloatArray, groups: int) -> FloatArr
         return np.asarray(sums / np.bincount(group[known], minlength=groups))
 
 
-def read_rows(folder: Path, name: str, columns: Mapping[str, str]) -> Rows:
+def read_rows(folder: Path, name: str, columns: Mapping[str, str]) -> MetricRows:
     """Return the *columns*, name -> numpy kinds, of the Parquet table *name* in *folder*.
 
     Raises what pyarrow does, OSError, or ValueError for a table without them or with too many rows.
     """
     found, _ = arrow_table(folder, name, columns)
-    return Rows({column: _array(found.column(column), kinds, column) for column, kinds in columns.items()})
+    return MetricRows({column: _array(found.column(column), kinds, column) for column, kinds in columns.items()})
 
 
 def arrow_table(

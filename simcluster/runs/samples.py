@@ -23,7 +23,7 @@ NOTHING: Final[Notes] = {
 }  # fmt: skip
 
 
-class Cluster:
+class SampleNodes:
     """The *nodes* of a run, the *groups* that it re-formed, and the place of the node that stands for it."""
 
     def __init__(self, nodes: Sequence[NodeRecord]) -> None:
@@ -32,7 +32,7 @@ class Cluster:
         self.stands = next(place for place, node in enumerate(nodes) if node is stands)
 
 
-def notes_of(node: NodeRecord, cluster: Cluster) -> list[Notes]:
+def notes_of(node: NodeRecord, cluster: SampleNodes) -> list[Notes]:
     """Return the notes of *node*, for each of its lives and groups in turn.
 
     If a life ended without final notes, the state that the next group began with is used, with the node's own batches:
@@ -62,7 +62,7 @@ def number_of(notes: Mapping[str, Any]) -> int:
     return int(place[0]) if place else 0
 
 
-def _was_in(number: int, node: NodeRecord, cluster: Cluster) -> bool:
+def _was_in(number: int, node: NodeRecord, cluster: SampleNodes) -> bool:
     """Whether *node* was in the group *number*; the first group has all nodes that did not join later."""
     if number:
         return any(row["group"] == number and node.name in row["members"] for row in cluster.groups)
@@ -70,7 +70,7 @@ def _was_in(number: int, node: NodeRecord, cluster: Cluster) -> bool:
     return first is None or node.name in first["lost"]
 
 
-def _completed(parts: Sequence[Notes], row: Mapping[str, Any], node: NodeRecord, cluster: Cluster) -> list[Notes]:
+def _completed(parts: Sequence[Notes], row: Mapping[str, Any], node: NodeRecord, cluster: SampleNodes) -> list[Notes]:
     number, batches = row["after"]
     own = next((notes for notes in parts if number_of(notes) == number), None)
     if own is None:
@@ -96,7 +96,7 @@ Counts = NDArray[np.int64]
 
 
 @dataclass(frozen=True)
-class Samples:
+class SampleUses:
     """A row for each drawn sample of each epoch: how often its gradient entered the weights, and how often it was lost.
 
     An epoch is a pass of a rank over its shard. *dealt_again*: there were several groups of ranks, and a sample has a
@@ -122,9 +122,9 @@ Place = tuple[int, int, int]
 """(number of the group, rank in it, its size): this decides the samples of a rank."""
 
 
-def samples_of(nodes: Sequence[NodeRecord], workload: Workload, seed: int) -> Samples:
+def samples_of(nodes: Sequence[NodeRecord], workload: Workload, seed: int) -> SampleUses:
     """Return the samples of the run of *nodes*."""
-    size, cluster = len(nodes), Cluster(nodes)
+    size, cluster = len(nodes), SampleNodes(nodes)
     noted = [notes_of(node, cluster) for node in nodes]
     # A server's life with the run's weights is the last if it stands for the run, else the last that served others.
     serving = [notes for notes in noted[0] if any(rank != OWN for rank, *_ in notes["judged"])]
@@ -147,10 +147,10 @@ def samples_of(nodes: Sequence[NodeRecord], workload: Workload, seed: int) -> Sa
             draws = partial(_draws, workload, of_size, seed, rank)
             parts.append(_positions(node.name, groups, workload.sizes(of_size)[rank], draws))
     names = ("epoch", "sample", "node", "used", "lost")
-    return Samples({name: np.concatenate([part[name] for part in parts]) for name in names}, places > size)
+    return SampleUses({name: np.concatenate([part[name] for part in parts]) for name in names}, places > size)
 
 
-def _end_of(notes: Mapping[str, Any], books: Sequence[Sequence[Notes]], cluster: Cluster) -> float | None:
+def _end_of(notes: Mapping[str, Any], books: Sequence[Sequence[Notes]], cluster: SampleNodes) -> float | None:
     """Return the number of batches of each rank in the weights, for the group that *notes* are from; None if its ranks
     were not in step.
     """

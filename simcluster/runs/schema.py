@@ -40,7 +40,7 @@ class Error(Struct):
     traceback: Text = ""
 
 
-class Samples(Struct):
+class SampleCounts(Struct):
     used: Count
     lost: Count
     repeated: Count
@@ -54,7 +54,7 @@ class Checkpoints(Struct):
     failed: list[Row] = []
 
 
-class Resumed(Struct):
+class ResumeRow(Struct):
     step: Count
     time_s: Seconds
     run: Word = ""
@@ -69,7 +69,7 @@ class FaultRow(Struct):
     dropped_bytes: Count | None
 
 
-class Restart(Struct):
+class RestartRow(Struct):
     error: Text
     begins_again: Word
     lasted_s: Seconds = 0.0
@@ -83,7 +83,7 @@ class Regroup(Struct):
     members: list[Word]
 
 
-class Warned(Struct):
+class WarningRow(Struct):
     kind: Word
     text: Word
     nodes: list[Word] = []
@@ -91,7 +91,7 @@ class Warned(Struct):
     step: int = 0
 
 
-class Node(Struct):
+class NodeSummary(Struct):
     rank: Rank
     compute_s: Seconds
     wait_s: Seconds
@@ -108,12 +108,12 @@ class Node(Struct):
     incarnation: Count = 0
 
 
-class Link(Struct):
+class LinkSummary(Struct):
     bytes: Count
     busy_fraction: Annotated[float, Meta(ge=0, le=1e9)]
 
 
-class Resting(Struct):
+class RestingNodes(Struct):
     """The nodes of a large run on which nothing has happened: the *first* of them, and its weights."""
 
     nodes: Annotated[int, Meta(gt=0, le=MOST_RANKS)]
@@ -142,8 +142,8 @@ class Summary(Struct):
     trace_sha256: Word
     version: Word
     versions: dict[str, Word]
-    nodes: dict[str, Node]
-    links: dict[str, Link]
+    nodes: dict[str, NodeSummary]
+    links: dict[str, LinkSummary]
     loss: Number
     accuracy: Number
     weights_sha256: Word | None
@@ -153,18 +153,18 @@ class Summary(Struct):
     numerics: Word = "real"
     staleness: Staleness | UnsetType = UNSET
     error: Error | UnsetType = UNSET
-    samples: Samples | UnsetType = UNSET
+    samples: SampleCounts | UnsetType = UNSET
     checkpoints: Checkpoints | UnsetType = UNSET
-    resumed: Resumed | UnsetType = UNSET
+    resumed: ResumeRow | UnsetType = UNSET
     replay: Row | UnsetType = UNSET
     left_out: list[Word] = []
     lost: dict[str, Word] = {}
     faults: list[FaultRow] = []
-    restarts: list[Restart] = []
+    restarts: list[RestartRow] = []
     regroups: list[Regroup] = []
     updates: Count = 0
-    resting: Resting | UnsetType = UNSET
-    warnings: list[Warned] = []
+    resting: RestingNodes | UnsetType = UNSET
+    warnings: list[WarningRow] = []
 
 
 class SpanArgs(Struct):
@@ -196,7 +196,7 @@ class RestRow(Struct, forbid_unknown_fields=True):
     sent_bytes: Annotated[list[Count], Parts]
 
 
-class Trace(Struct):
+class TraceFile(Struct):
     """The part of trace.json that is read."""
 
     traceEvents: list[Row]
@@ -222,7 +222,7 @@ def summary_of(content: bytes) -> dict[str, Any]:
 def trace_of(content: bytes, ranks: int) -> dict[str, Any]:
     """Parse *content* as a trace of *ranks* nodes. Raises ValueError, which names the field."""
     found = _plain(content)
-    told = _as(found, Trace)
+    told = _as(found, TraceFile)
     if not told.rest.keys() <= {str(rank) for rank in range(ranks)}:
         raise ValueError("ranks that the summary does not have - at `$.rest`")
     for rank, row in told.rest.items():

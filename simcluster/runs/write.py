@@ -31,7 +31,7 @@ from simcluster.runs.trace import description, events
 if TYPE_CHECKING:
     import pyarrow as pa
 
-    from simcluster.runs.samples import Samples
+    from simcluster.runs.samples import SampleUses
     from simcluster.topology import Topology
 
 
@@ -51,7 +51,7 @@ def write_run(
     record: RunRecord,
     version: str,
     *,
-    samples: Samples | None = None,
+    samples: SampleUses | None = None,
 ) -> Path:
     """Write *record* to *folder*, and return its path.
 
@@ -181,7 +181,7 @@ def _write_metrics(record: RunRecord, file: BinaryIO) -> None:
     _write_table(columns, file)
 
 
-def _write_samples(samples: Samples, file: BinaryIO) -> None:
+def _write_samples(samples: SampleUses, file: BinaryIO) -> None:
     given = samples.columns
     columns = {
         "epoch": arrow_columns.whole(given["epoch"], 32),

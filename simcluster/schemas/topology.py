@@ -10,7 +10,7 @@ from typing import Annotated, Any, get_args
 import pydantic
 
 from simcluster.documents.models import Block
-from simcluster.documents.values import Schema, Value, one_of, quantity_schema, schema_of, whole
+from simcluster.documents.values import Schema, ValueValidator, one_of, quantity_schema, schema_of, whole
 from simcluster.schemas import by_name, definitions_of, written
 from simcluster.topology.model.model import Duplex
 from simcluster.topology.presets.generators import GENERATORS, MOST_WORKERS
@@ -53,11 +53,11 @@ def _block(name: str, make: Callable[..., Any]) -> type[Block]:
     return pydantic.create_model(f"generator_{name}", __base__=bases, __doc__=inspect.getdoc(make), **fields)
 
 
-def _value(key: str, required: bool) -> Value:
+def _value(key: str, required: bool) -> ValueValidator:
     if required:
         return whole(1, MOST_WORKERS)
     if key == "duplex":
         return one_of(get_args(Duplex))
     if key == "device":
-        return Value(str, {"anyOf": [{"enum": sorted(DEVICES)}, schema_of(NodeBlock)]})
-    return Value(str, quantity_schema(BANDWIDTHS if key.endswith("bandwidth") else TIMES))
+        return ValueValidator(str, {"anyOf": [{"enum": sorted(DEVICES)}, schema_of(NodeBlock)]})
+    return ValueValidator(str, quantity_schema(BANDWIDTHS if key.endswith("bandwidth") else TIMES))

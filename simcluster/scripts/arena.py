@@ -17,7 +17,7 @@ import torch
 from torch import Tensor
 
 from simcluster.payload import DTYPE_NAMES, DTYPES
-from simcluster.scripts.messages import TensorPlace
+from simcluster.scripts.messages import ArenaPlace
 
 FIRST_BYTES, SEGMENT_BYTES = 1 << 20, 32 << 20
 """The size of the first segment, and the most of later ones, each twice as large as the one before it."""
@@ -41,25 +41,25 @@ class SharedArena:
         self._used_bytes = 0
         self._free: dict[int, list[tuple[int, int]]] = defaultdict(list)
 
-    def place(self, tensor: Tensor) -> TensorPlace:
+    def place(self, tensor: Tensor) -> ArenaPlace:
         """Reserve memory for a tensor like *tensor*, if that has values. Its dtype is one of DTYPES."""
         has_values = self._has_values is None or self._has_values(tensor)
         segment, offset = self._reserve(tensor.nbytes) if has_values else (NOWHERE, 0)
-        return TensorPlace(segment, offset, DTYPE_NAMES[tensor.dtype], tuple(tensor.shape))
+        return ArenaPlace(segment, offset, DTYPE_NAMES[tensor.dtype], tuple(tensor.shape))
 
-    def put(self, tensor: Tensor) -> TensorPlace:
+    def put(self, tensor: Tensor) -> ArenaPlace:
         """Copy *tensor*, if it has values, into the arena."""
         place = self.place(tensor)
         if place.segment != NOWHERE:
             self.view(place).copy_(tensor)
         return place
 
-    def release(self, place: TensorPlace) -> None:
+    def release(self, place: ArenaPlace) -> None:
         """Let the memory at *place* be used again."""
         if place.segment != NOWHERE:
             self._free[_rounded(bytes_of(place))].append((place.segment, place.offset))
 
-    def view(self, place: TensorPlace) -> Tensor:
+    def view(self, place: ArenaPlace) -> Tensor:
         """Return the tensor at *place*, in the shared memory itself. Raise ValueError if it is not within the arena."""
         if place.segment == NOWHERE:
             return torch.empty(place.shape, dtype=DTYPES[place.dtype], device="meta")
@@ -104,7 +104,7 @@ class SharedArena:
         return self.folder / f"segment{number}"
 
 
-def bytes_of(place: TensorPlace) -> int:
+def bytes_of(place: ArenaPlace) -> int:
     """Return the bytes of the tensor at *place*."""
     return math.prod(place.shape) * DTYPES[place.dtype].itemsize
 

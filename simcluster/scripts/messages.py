@@ -66,7 +66,7 @@ class RankStart:
     meeting: tuple[str, int] | None = None
 
 
-class Spent(msgspec.Struct, array_like=True, frozen=True):
+class ScriptWork(msgspec.Struct, array_like=True, frozen=True):
     """The work of a script since its last message: floating-point operations, bytes of memory, operators.
 
     *peak_bytes*: the most memory that its tensors have taken so far. *kind*: of work that a device has measured.
@@ -79,7 +79,7 @@ class Spent(msgspec.Struct, array_like=True, frozen=True):
     kind: str = ""
 
 
-class TensorPlace(msgspec.Struct, array_like=True, frozen=True):
+class ArenaPlace(msgspec.Struct, array_like=True, frozen=True):
     """Where the values of a tensor are: *segment* and *offset* in bytes of the rank's arena."""
 
     segment: int
@@ -91,7 +91,7 @@ class TensorPlace(msgspec.Struct, array_like=True, frozen=True):
 class RankMessage(msgspec.Struct, tag_field="kind", kw_only=True):
     """The parts of every message of a rank: *spent*, and the line of the script that it comes from."""
 
-    spent: Spent = Spent()
+    spent: ScriptWork = ScriptWork()
     line: str = ""
 
 
@@ -111,8 +111,8 @@ class CallIssued(RankMessage, tag="issue"):
     number: int
     group: int
     operation: str
-    inputs: list[TensorPlace] = []
-    outputs: list[TensorPlace] = []
+    inputs: list[ArenaPlace] = []
+    outputs: list[ArenaPlace] = []
     reduction: str = "sum"
     root: int = 0
     peer: int = -1
@@ -168,7 +168,7 @@ class ScriptEnded(RankMessage, tag="end"):
 FromRank: TypeAlias = GroupMade | CallIssued | CallAwaited | TimeAsked | MetricsLogged | CallsTraced | ScriptEnded
 
 
-class Answer(msgspec.Struct):
+class ClusterAnswer(msgspec.Struct):
     """The answer to a question: the cluster's time *now_s*, whether the call has ended, and why it failed.
 
     A call that has not ended in time has an *error*, too. *source*: the rank of its group that a message came from.

@@ -16,15 +16,15 @@ from simcluster.errors import ENDED, Left, PeerLost, ProgramFailed
 from simcluster.scripts.call_notes import CallLabel, CallNotes
 from simcluster.scripts.group_calls import OWN, POINT_TO_POINT, ClusterCall, make_call
 from simcluster.scripts.messages import (
-    Answer,
     CallAwaited,
     CallIssued,
+    ClusterAnswer,
     FromRank,
     GroupMade,
     MetricsLogged,
     RankStart,
     ScriptEnded,
-    Spent,
+    ScriptWork,
     TimeAsked,
 )
 from simcluster.scripts.rank_process import RankProcess
@@ -92,7 +92,7 @@ class RankProgram:
     async def _next(self) -> FromRank:
         return await self._node.compute(self._process.next, cost=FREE)
 
-    async def _spend(self, spent: Spent) -> None:
+    async def _spend(self, spent: ScriptWork) -> None:
         self._notes.note_memory(spent.peak_bytes)
         if spent.flops or spent.memory_bytes or spent.operators:
             cost = Cost(spent.flops, spent.memory_bytes, spent.operators, spent.kind)
@@ -108,7 +108,7 @@ class RankProgram:
         elif isinstance(message, TimeAsked):
             if message.sleep_s:
                 await asyncio.sleep(message.sleep_s)
-            self._process.answer(Answer(self._now_s()))
+            self._process.answer(ClusterAnswer(self._now_s()))
         elif isinstance(message, MetricsLogged):
             if message.ends:
                 self._notes.note_step(message.step)
@@ -149,7 +149,7 @@ class RankProgram:
         self._notes.note("call", label, start_s, self._notes.now_s)
         return source
 
-    async def _outcome(self, message: CallAwaited) -> Answer:
+    async def _outcome(self, message: CallAwaited) -> ClusterAnswer:
         name, label, task = self._calls[message.number]
         waits_at = f"{message.line} in {name}"  # noqa: F841, for the report of a deadlock
         since_s = self._notes.now_s
@@ -157,13 +157,13 @@ class RankProgram:
             source = await asyncio.wait_for(asyncio.shield(task), message.timeout_s)
         except PeerLost as lost:
             how = f"rank {lost.rank} ({lost.name}) has ended" if lost.reason == ENDED else str(lost)
-            return Answer(self._now_s(), error=f"{message.line}: {name}: {how}")
+            return ClusterAnswer(self._now_s(), error=f"{message.line}: {name}: {how}")
         except TimeoutError:
             late = f"{message.line}: {name} timed out after {message.timeout_s:g} s"
-            return Answer(self._now_s(), is_over=False, error=late)
+            return ClusterAnswer(self._now_s(), is_over=False, error=late)
         del self._calls[message.number]
         self._notes.note("wait", label, since_s, self._notes.now_s)
-        return Answer(self._now_s(), source=-1 if source < 0 else label.ranks.index(source))
+        return ClusterAnswer(self._now_s(), source=-1 if source < 0 else label.ranks.index(source))
 
     async def _end(self, message: ScriptEnded) -> None:
         if message.code:

@@ -19,7 +19,7 @@ from simcluster.process.platforms import need_unix
 from simcluster.process.signals import kill_group
 from simcluster.process.starting import way_to_start
 from simcluster.scripts.arena import SharedArena, memory_folder
-from simcluster.scripts.messages import Answer, FromRank, RankStart
+from simcluster.scripts.messages import ClusterAnswer, FromRank, RankStart
 from simcluster.scripts.rank.main import run_rank
 
 END_S = 5.0
@@ -72,7 +72,7 @@ class RankProcess:
                 where = self._places.recv_bytes().decode() or where
         log.warning("rank %d has not called for %g s: it is at %s", self._start.rank, SILENT_S, where)
 
-    def answer(self, answer: Answer) -> None:
+    def answer(self, answer: ClusterAnswer) -> None:
         """Answer a question. A process that has ended hears nothing."""
         with suppress(OSError):
             self._answering.send_bytes(self._encode(answer))

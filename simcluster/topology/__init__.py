@@ -22,7 +22,7 @@ from simcluster.topology.model.device import Device, Profile, profile_block
 from simcluster.topology.model.model import Hop, Link, Node, Topology
 from simcluster.topology.model.stragglers import Straggler
 from simcluster.topology.presets import generators
-from simcluster.topology.presets.generators import Shape
+from simcluster.topology.presets.generators import TopologyShape
 from simcluster.topology.read.foreign import from_networkx_document
 from simcluster.topology.read.read import load, loads
 
@@ -52,7 +52,7 @@ __all__ = [
 P = ParamSpec("P")
 
 
-def _read(make: Callable[P, Shape]) -> Callable[P, Topology]:
+def _read(make: Callable[P, TopologyShape]) -> Callable[P, Topology]:
     @wraps(make)
     def read(*args: P.args, **kwargs: P.kwargs) -> Topology:
         return loads(make(*args, **kwargs).document())

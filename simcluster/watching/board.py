@@ -21,13 +21,13 @@ MOMENTS = 64
 """Maximum number of moments between the two that a rate is computed from."""
 
 
-class Words(BaseModel):
+class PlainModel(BaseModel):
     """Plain immutable values; unknown keys are refused."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
 
-class NodeTelemetry(Words):
+class NodeTelemetry(PlainModel):
     """One node, as its backend sees it. *silent_s* is the time since it was last heard, None if it never was.
 
     *compute_s* is the time that its device has worked, as far as known. *eval_loss* and *eval_accuracy* are those of
@@ -61,7 +61,7 @@ class NodeTelemetry(Words):
     reason: str = ""
 
 
-class LinkTelemetry(Words):
+class LinkTelemetry(PlainModel):
     """Traffic each way on a link, or between two nodes if no topology is known; *capacity_Bps* if known."""
 
     name: str
@@ -70,7 +70,7 @@ class LinkTelemetry(Words):
     capacity_Bps: float | None = None
 
 
-class Telemetry(Words):
+class Telemetry(PlainModel):
     """A run at *elapsed_s* of its clock."""
 
     elapsed_s: float
@@ -79,7 +79,7 @@ class Telemetry(Words):
     faults: list[dict[str, Any]] = []
 
 
-class Spot(Words):
+class Spot(PlainModel):
     """The position of a node on a map, in units of about one link."""
 
     name: str
@@ -88,7 +88,7 @@ class Spot(Words):
     y: float
 
 
-class Line(Words):
+class Line(PlainModel):
     """A link on a map, between two spots."""
 
     name: str
@@ -96,14 +96,14 @@ class Line(Words):
     b: str
 
 
-class Map(Words):
+class Map(PlainModel):
     """A topology as drawn on a page."""
 
     spots: list[Spot] = []
     lines: list[Line] = []
 
 
-class RunInfo(Words):
+class RunInfo(PlainModel):
     """The description of a run, sent once. *nodes* are its ranks in order, *steps* the steps of each, if known.
 
     *config* is its resolved experiment, for readers; *folder* is where its launcher writes its results.
@@ -136,7 +136,7 @@ EVALUATED = ("eval_loss", "eval_accuracy", "eval_step")
 """The last evaluation of a node, and of the run."""
 
 
-class Board:
+class TelemetryBoard:
     """The telemetry of one run."""
 
     def __init__(self, run: RunInfo) -> None:

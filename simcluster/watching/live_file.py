@@ -22,7 +22,7 @@ from simcluster.runs.folder import LIVE
 from simcluster.topology import Topology
 from simcluster.watching.board import RunInfo, Telemetry
 from simcluster.watching.telling import map_of
-from simcluster.watching.watcher import SHARE, Watching
+from simcluster.watching.watcher import SHARE, IntervalWatcher
 
 FIRST_S, INTERVAL_S = 1.0, 1.0
 MOST_BYTES = 32 << 20
@@ -44,7 +44,7 @@ class LiveFile:
         self._map: Any = None
         if first_s is None:
             first_s = max(FIRST_S, len(topology.workers) * NODE_S / SHARE)
-        watching = Watching(self._write, INTERVAL_S, first_s=first_s)
+        watching = IntervalWatcher(self._write, INTERVAL_S, first_s=first_s)
         self.begin: Callable[[RunInfo], None] = watching.begin
         self.look: Callable[[Callable[[], Telemetry]], None] = watching.look
 

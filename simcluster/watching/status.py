@@ -6,7 +6,7 @@ from bisect import bisect_left
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from simcluster.watching.board import Board, plain
+from simcluster.watching.board import TelemetryBoard, plain
 
 WARNINGS = ("lost", "stalled", "straggler", "link")
 """The kinds of warnings."""
@@ -24,7 +24,7 @@ STALLED_S = 5.0
 """An event loop that has not turned for this long is reported."""
 
 
-def run_status(board: Board) -> dict[str, Any]:
+def run_status(board: TelemetryBoard) -> dict[str, Any]:
     """Return the run of *board*, its nodes, links, faults and warnings, without the history."""
     run, last = board.run, board.last
     elapsed_s = last.elapsed_s if last is not None else 0.0
@@ -56,7 +56,7 @@ def run_status(board: Board) -> dict[str, Any]:
     return found
 
 
-def _links(board: Board) -> list[dict[str, Any]]:
+def _links(board: TelemetryBoard) -> list[dict[str, Any]]:
     rates = board.link_rates()
     found = []
     for link in board.last.links if board.last is not None else ():
@@ -68,7 +68,7 @@ def _links(board: Board) -> list[dict[str, Any]]:
     return found
 
 
-def warnings(board: Board) -> list[dict[str, Any]]:
+def warnings(board: TelemetryBoard) -> list[dict[str, Any]]:
     """Return the warnings of *board*: {"kind", "name", "ratio" or None, "text"}, first those of nodes, by rank."""
     if board.last is None:
         return []
@@ -108,7 +108,7 @@ def slowness(values: Mapping[str, float], compared: Sequence[str]) -> dict[str, 
     return found
 
 
-def _stragglers(board: Board) -> list[dict[str, Any]]:
+def _stragglers(board: TelemetryBoard) -> list[dict[str, Any]]:
     """Return one warning per straggler: by its compute time if that shows it, else by its steps.
 
     The others are not compared with rank 0: a parameter server's steps are those of all workers, and nearly free.

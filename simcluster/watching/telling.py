@@ -76,7 +76,7 @@ class Follower(Protocol):
 
 
 @dataclass
-class Noted:
+class RowContents:
     """The contents of one node's rows, each read once. *values* holds the latest value of every metric.
 
     Metrics of held-out samples belong to the weights of step *eval_step*.
@@ -105,7 +105,7 @@ class Noted:
         self._evaluations = count
 
 
-def with_rows(node: NodeTelemetry, noted: Noted, sent_to: SentTo) -> NodeTelemetry:
+def with_rows(node: NodeTelemetry, noted: RowContents, sent_to: SentTo) -> NodeTelemetry:
     """Return *node* with its rows added; its *step* and *compute_s* are what is known beyond the rows."""
     return node.model_copy(
         update={

@@ -10,7 +10,7 @@ import time
 from collections.abc import Callable
 from typing import Any
 
-from simcluster.watching.board import Board, RunInfo, Telemetry
+from simcluster.watching.board import RunInfo, Telemetry, TelemetryBoard
 from simcluster.watching.status import run_status
 
 INTERVAL_S = 0.25
@@ -23,7 +23,7 @@ Show = Callable[[dict[str, Any], list[dict[str, Any]]], None]
 """Called with the state of a run (`run_status`) and its history."""
 
 
-class Watching:
+class IntervalWatcher:
     """A watcher that calls *show* at most every *interval_s*, from *first_s* on, and less often to stay within SHARE of
     the time.
     """
@@ -37,12 +37,12 @@ class Watching:
         first_s: float = 0.0,
     ) -> None:
         self._show, self._interval_s, self._now, self._worked = show, interval_s, now, worked
-        self._board: Board | None = None
+        self._board: TelemetryBoard | None = None
         self._first_s, self._next_s = first_s, 0.0
 
     def begin(self, run: RunInfo) -> None:
         """Begin a run, or an attempt of it."""
-        self._board, self._next_s = Board(run), self._now() + self._first_s
+        self._board, self._next_s = TelemetryBoard(run), self._now() + self._first_s
 
     def look(self, telemetry: Callable[[], Telemetry]) -> None:
         """Take the telemetry if it is time to."""
@@ -58,7 +58,7 @@ class Watching:
             self._take(self._board, (lambda: telemetry) if telemetry is not None else None, error)
             self._board = None
 
-    def _take(self, board: Board, telemetry: Callable[[], Telemetry] | None, error: str | None) -> None:
+    def _take(self, board: TelemetryBoard, telemetry: Callable[[], Telemetry] | None, error: str | None) -> None:
         try:
             if telemetry is not None:
                 board.add(telemetry())

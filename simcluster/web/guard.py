@@ -21,7 +21,7 @@ ELSEWHERE = (421, "a name of this service: see --allow-host")
 
 
 @dataclass(frozen=True, slots=True)
-class Asked:
+class RequestHead:
     """The head of a request."""
 
     method: str
@@ -53,11 +53,11 @@ class Guard(ABC):
         self._hosts = {host.lower() for host in hosts}
 
     @abstractmethod
-    def refusal(self, asked: Asked) -> Refusal | None:
+    def refusal(self, asked: RequestHead) -> Refusal | None:
         """Return why the request is refused by its head, None if it is not."""
 
     @abstractmethod
-    def limit_bytes(self, asked: Asked) -> int:
+    def limit_bytes(self, asked: RequestHead) -> int:
         """Return the limit of the body."""
 
     async def refusal_of_body(self, body: bytes) -> Refusal | None:
@@ -82,7 +82,7 @@ class Guard(ABC):
                 message = {**message, "headers": [*message.get("headers", ()), *more]}
             await send(message)
 
-        asked = Asked(scope["method"], scope["path"], headers_of(scope))
+        asked = RequestHead(scope["method"], scope["path"], headers_of(scope))
         limit_bytes = self.limit_bytes(asked)
         refusal = self._refusal(asked, limit_bytes)
         body = b""
@@ -95,7 +95,7 @@ class Guard(ABC):
             return
         await self._app(scope, replayed(body, receive), secured)
 
-    def _refusal(self, asked: Asked, limit_bytes: int) -> Refusal | None:
+    def _refusal(self, asked: RequestHead, limit_bytes: int) -> Refusal | None:
         hosts = asked.headers.get("host", [])
         if len(hosts) != 1 or host_of(hosts[0]) not in self._hosts:
             return ELSEWHERE

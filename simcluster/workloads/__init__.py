@@ -12,7 +12,7 @@ from simcluster.workloads.models.gpt import gpt
 from simcluster.workloads.models.mnist import mnist_mlp
 from simcluster.workloads.models.quadratic import quadratic
 from simcluster.workloads.optimizers import adamw, sgd
-from simcluster.workloads.progress.ledger import Group
+from simcluster.workloads.progress.ledger import BatchGroup
 from simcluster.workloads.reference import joined_batches, train_alone
 from simcluster.workloads.replica import Replica
 from simcluster.workloads.weights import weights_sha256
@@ -24,7 +24,7 @@ WORKLOADS: Final[Mapping[str, Callable[..., Workload]]] = {"gpt": gpt, "mnist_ml
 __all__ = [
     "WORKLOADS",
     "Batch",
-    "Group",
+    "BatchGroup",
     "Replica",
     "Samples",
     "Workload",

@@ -16,7 +16,7 @@ from simcluster.compute import HOST
 from simcluster.workloads.costs.counter import Counter
 from simcluster.workloads.data.samples import Samples
 from simcluster.workloads.global_rng import borrowed
-from simcluster.workloads.initial.deferred import Deferred, allocate, is_present, release
+from simcluster.workloads.initial.deferred import DeferredModel, allocate, is_present, release
 from simcluster.workloads.layers.layers import modules_in_order
 from simcluster.workloads.steps import Loss, outputs_of, trainable_of
 from simcluster.workloads.weights import Weights, check_shapes, weights_sha256
@@ -25,7 +25,7 @@ from simcluster.workloads.weights_file import WeightsFile
 EVALUATION_BATCH = 1024
 
 
-class Untrained:
+class UntrainedState:
     """Copies of all of *model* that the optimizer does not change: buffers and frozen parameters."""
 
     def __init__(self, model: nn.Module) -> None:
@@ -40,7 +40,7 @@ class Untrained:
         return iter(self._parameters)
 
 
-class ByLayer:
+class LayerwiseModel:
     """The layers of *model* applied in order with the weights of *file*, each read only while its layer runs.
 
     Other weights in their place, such as those that a resumed rank began with, are put back after it.
@@ -100,7 +100,7 @@ class Evaluator:
             release(parameter)
 
     def evaluate(
-        self, source: nn.Module | Untrained, trained: Sequence[Tensor] | WeightsFile, takes: bool = False,
+        self, source: nn.Module | UntrainedState, trained: Sequence[Tensor] | WeightsFile, takes: bool = False,
         running: Sequence[str] = (),
     ) -> dict[str, float]:  # fmt: skip
         """Evaluate *trained* with the buffers and frozen parameters of *source*; see `evaluated`.
@@ -115,7 +115,7 @@ class Evaluator:
             forward: Callable[..., Any] = self._model
             if isinstance(trained, WeightsFile):
                 copy_untrained(self._model, source)
-                forward = ByLayer(self._model, trained)
+                forward = LayerwiseModel(self._model, trained)
             else:
                 copy_into(self._model, source, _emptied(trained) if takes else trained)
             for module in modules:
@@ -149,7 +149,7 @@ def _emptied(tensors: Sequence[Tensor]) -> Iterator[Tensor]:
         yield tensors.pop()
 
 
-def copy_into(model: nn.Module, source: nn.Module | Untrained, trainable: Iterable[Tensor]) -> None:
+def copy_into(model: nn.Module, source: nn.Module | UntrainedState, trainable: Iterable[Tensor]) -> None:
     """Copy buffers and frozen parameters from *source*, and *trainable* in place of the others."""
     copy_untrained(model, source)
     rest = iter(trainable)
@@ -159,7 +159,7 @@ def copy_into(model: nn.Module, source: nn.Module | Untrained, trainable: Iterab
             mine.copy_(next(rest))
 
 
-def copy_untrained(model: nn.Module, source: nn.Module | Untrained) -> None:
+def copy_untrained(model: nn.Module, source: nn.Module | UntrainedState) -> None:
     """Copy buffers and frozen parameters from *source*."""
     for mine, given in zip(model.buffers(), source.buffers(), strict=True):
         mine.copy_(given)
@@ -243,12 +243,12 @@ class Evaluable(Weights):
         """Return copies of the weights."""
         return [parameter.clone() for parameter in self.parameters]
 
-    def untrained(self) -> Untrained:
+    def untrained(self) -> UntrainedState:
         """Return copies of what the optimizer does not change: buffers, frozen parameters."""
-        return Untrained(self._model)
+        return UntrainedState(self._model)
 
     def evaluate_weights(
-        self, parameters: Sequence[Tensor] | WeightsFile, source: Untrained | None = None, *, takes: bool = False
+        self, parameters: Sequence[Tensor] | WeightsFile, source: UntrainedState | None = None, *, takes: bool = False
     ) -> dict[str, float]:
         """Evaluate *parameters* instead of the live weights, which are not touched; the rest is that of *source*.
 
@@ -268,7 +268,7 @@ class Evaluable(Weights):
     def _make_evaluator(self, *, in_parts: bool = False) -> Evaluator:
         assert self._test is not None
         make_model = self._counter.make_model
-        model = Deferred(make_model, self.device).model if in_parts else make_model().to(self.device)
+        model = DeferredModel(make_model, self.device).model if in_parts else make_model().to(self.device)
         draws = self._counter.counted.draws is not False if in_parts else self._counter.draws_when_judged(self._test)
         return Evaluator(model, self._counter.loss, self._test, self.device, draws=draws)
 
@@ -277,7 +277,7 @@ class Evaluable(Weights):
         assert self._test is not None
         model = self._model.eval()
         with torch.no_grad(), borrowed(0, device=self.device, others=True):
-            forward = model if self._gathered is None else ByLayer(model, self._gathered)
+            forward = model if self._gathered is None else LayerwiseModel(model, self._gathered)
             found = evaluated(forward, self._counter.loss, self._test, self.device)
         model.train()
         return found

@@ -19,19 +19,19 @@ from simcluster.errors import Problem, UsageError
 from simcluster.transport import Cost
 from simcluster.workloads.checks import try_out
 from simcluster.workloads.costs.counter import Counter
-from simcluster.workloads.data.iterable import Stream
+from simcluster.workloads.data.iterable import IterableData
 from simcluster.workloads.data.partition import Indices
 from simcluster.workloads.data.samples import Batch, BatchSizes, Samples
 from simcluster.workloads.data.streams import joined, stream
 from simcluster.workloads.evaluation import Evaluable
 from simcluster.workloads.global_rng import borrowed, drawn_from
-from simcluster.workloads.initial.deferred import Deferred, Refuses
+from simcluster.workloads.initial.deferred import DeferredModel, RefusingWatch
 from simcluster.workloads.initial.tape import Unrecordable
 from simcluster.workloads.layers.held import Held
 from simcluster.workloads.layers.layer_costs import LayerCost
 from simcluster.workloads.layers.layers import Layer, Layers, check_layered, modules_in_order
-from simcluster.workloads.layers.part import Part
-from simcluster.workloads.layers.tensor_shard import Share, TensorShard, share_of
+from simcluster.workloads.layers.part import ParameterPart
+from simcluster.workloads.layers.tensor_shard import ShardModules, TensorShard, share_of
 from simcluster.workloads.optimizers import learning_rate_of
 from simcluster.workloads.running import floating_buffers
 from simcluster.workloads.saved import model_state, optimizer_state, training_state
@@ -60,14 +60,14 @@ class Replica(Evaluable):
         self,
         *,
         counter: Counter,
-        train: Samples | Stream,
+        train: Samples | IterableData,
         shards: Sequence[Indices],
         test: Samples | None,
         batch_sizes: BatchSizes,
         steps: int,
         seed: int,
         rank: int,
-        deferred: Deferred | None = None,
+        deferred: DeferredModel | None = None,
         device: torch.device = HOST,
     ) -> None:
         self._counter = counter
@@ -86,12 +86,12 @@ class Replica(Evaluable):
     @property
     def shard_size(self) -> int:
         """Samples in this rank's shard; of an iterable set, which is dealt out by batches, those of one batch."""
-        return self.batch_size if isinstance(self._train, Stream) else len(self._shards[self._rank])
+        return self.batch_size if isinstance(self._train, IterableData) else len(self._shards[self._rank])
 
     @property
     def _samples(self) -> Samples:
         """Samples like those that are drawn."""
-        return self._train.head if isinstance(self._train, Stream) else self._train
+        return self._train.head if isinstance(self._train, IterableData) else self._train
 
     def batches(self, first: int | None = None) -> Iterator[Batch]:
         """Yield batches *first* to *steps*, of *batch_size* samples each; always the same ones.
@@ -116,7 +116,7 @@ class Replica(Evaluable):
         return self._noted(joined(streams), self.done, joined=True)
 
     def _stream(self, rank: int, first: int) -> Iterator[Batch]:
-        if isinstance(self._train, Stream):
+        if isinstance(self._train, IterableData):
             return self._train.batches(rank, self.batch_sizes, self.steps, first)
         return stream(self._train, self._shards[rank], self._seed, rank, self.batch_sizes[rank], self.steps, first)
 
@@ -205,13 +205,13 @@ class Replica(Evaluable):
         """Return the cost of `apply`: one FLOP per element that an operator writes, and the bytes moved."""
         return self._counter.apply(self._trainable if self._deferred is None else self.shapes)
 
-    def part(self, places: Sequence[int]) -> Part:
+    def part(self, places: Sequence[int]) -> ParameterPart:
         """Return the parameters at *places* with their share of the optimizer."""
         self.is_parted = True
         trainable, optimizer = [self._trainable[place] for place in places], self._optimizer_of(places)
         return self._part(places, [self._live[place] for place in places], trainable, optimizer)
 
-    def pieces(self, vectors: Sequence[Tensor]) -> Part:
+    def pieces(self, vectors: Sequence[Tensor]) -> ParameterPart:
         """Return *vectors*, cut out of parameters in any way, with an optimizer separate from the replica's.
 
         The optimizer must work elementwise, as SGD and AdamW do: it sees vectors, not the parameters' shapes.
@@ -229,12 +229,14 @@ class Replica(Evaluable):
         optimizer: torch.optim.Optimizer,
         *,
         sharded: bool = False,
-    ) -> Part:
-        """Return the Part of *trainable*, with its live *values*."""
+    ) -> ParameterPart:
+        """Return the ParameterPart of *trainable*, with its live *values*."""
         counted = self._counter.part(trainable)
         step = partial(self._take_step, optimizer, trainable)
         separate = None if optimizer is self._stepper else optimizer
-        return Part(places, values, self._counter.clip_norm, step, counted, optimizer=separate, sharded=sharded)
+        return ParameterPart(
+            places, values, self._counter.clip_norm, step, counted, optimizer=separate, sharded=sharded
+        )
 
     def layers(self) -> Layers:
         """Return the live model as layers; always the same ones. Raises UsageError if the layers are unknown.
@@ -266,11 +268,11 @@ class Replica(Evaluable):
         return self._shard_of(share, self._part(range(len(live)), live, share.parameters, optimizer), size)
 
     @borrowed(0, others=True)  # modules that are made for a share draw weights, which are then overwritten
-    def _share(self, size: int) -> Share:
+    def _share(self, size: int) -> ShardModules:
         modules = modules_in_order(self._model)
         if self._deferred is not None:
             try:
-                with Refuses():  # type: ignore[no-untyped-call]
+                with RefusingWatch():  # type: ignore[no-untyped-call]
                     share = share_of(modules, self._trainable, self._rank, size, self._deferred.value)
                 self._deferred.fill(share.parameters)
                 return share
@@ -278,7 +280,7 @@ class Replica(Evaluable):
                 _ = self.parameters
         return share_of(modules, self._trainable, self._rank, size)
 
-    def _shard_of(self, share: Share, part: Part, size: int) -> TensorShard:
+    def _shard_of(self, share: ShardModules, part: ParameterPart, size: int) -> TensorShard:
         costs, held = partial(self._counter.shares, size=size), partial(self._counter.held_by_share, size=size)
         return TensorShard(share, size, part, costs, held, self._counter.loss, self._drawing, self._make_layer)
 

@@ -13,7 +13,7 @@ from simcluster.workloads.schedules import load_schedule, schedule_state
 
 
 @dataclass(frozen=True)
-class Sharded:
+class ShardedTensor:
     """*tensor* is one rank's part of a whole that is cut evenly along its first dimension, by `tensor_split(size)`."""
 
     tensor: Tensor
@@ -61,7 +61,7 @@ def optimizer_state(
 
     def part(value: Any, parameter: nn.Parameter) -> Any:
         is_part = sharded and isinstance(value, Tensor) and value.shape == parameter.shape
-        return Sharded(value) if is_part else value
+        return ShardedTensor(value) if is_part else value
 
     groups = [{key: value for key, value in group.items() if key != "params"} for group in optimizer.param_groups]
     found = {name: (parameter, optimizer.state.get(parameter)) for name, parameter in parameters.items()}

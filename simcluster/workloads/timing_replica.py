@@ -17,11 +17,11 @@ from simcluster.transport import Cost
 from simcluster.unknown_number import UNKNOWN
 from simcluster.workloads.costs.sketch import Sketch, meta
 from simcluster.workloads.data.samples import Batch, BatchSizes, Samples
-from simcluster.workloads.evaluation import Untrained
+from simcluster.workloads.evaluation import UntrainedState
 from simcluster.workloads.layers.layers import Layer, Layers, check_layered
-from simcluster.workloads.layers.part import Part
+from simcluster.workloads.layers.part import ParameterPart
 from simcluster.workloads.layers.tensor_shard import TensorShard
-from simcluster.workloads.progress.ledger import Unkept
+from simcluster.workloads.progress.ledger import UnkeptLedger
 from simcluster.workloads.replica import Replica
 from simcluster.workloads.weights import check_shapes
 from simcluster.workloads.weights_file import WeightsFile
@@ -49,7 +49,7 @@ class TimingReplica(Replica):
         self._deferred = None
         self._stepped = False
         self._counted: tuple[Any, Tensor, Cost] | None = None  # the tensors of a batch, and its cost
-        self.ledger = Unkept()
+        self.ledger = UnkeptLedger()
 
     @cached_property
     def parameters(self) -> list[Tensor]:
@@ -110,11 +110,11 @@ class TimingReplica(Replica):
     def snapshot(self) -> list[Tensor]:
         return self._separate(self.parameters)
 
-    def part(self, places: Sequence[int]) -> Part:
+    def part(self, places: Sequence[int]) -> ParameterPart:
         self.is_parted = True
         return self._timed_part(places, [self._sketch.parameters[place] for place in places])
 
-    def pieces(self, vectors: Sequence[Tensor]) -> Part:
+    def pieces(self, vectors: Sequence[Tensor]) -> ParameterPart:
         return self._timed_part(range(len(vectors)), vectors)
 
     def tensor_shard(self) -> TensorShard:
@@ -123,12 +123,12 @@ class TimingReplica(Replica):
         share = self._sketch.share(self._size)
         return self._shard_of(share, self._timed_part(range(len(share.parameters)), share.parameters), self._size)
 
-    def _timed_part(self, places: Sequence[int], parameters: Sequence[Tensor]) -> Part:
+    def _timed_part(self, places: Sequence[int], parameters: Sequence[Tensor]) -> ParameterPart:
         counted, values = self._sketch.part(parameters), [meta(parameter) for parameter in parameters]
-        return Part(places, values, self._sketch.clip_norm, lambda _: None, counted, device="meta")
+        return ParameterPart(places, values, self._sketch.clip_norm, lambda _: None, counted, device="meta")
 
     def evaluate_weights(
-        self, parameters: Sequence[Tensor] | WeightsFile, source: Untrained | None = None, *, takes: bool = False
+        self, parameters: Sequence[Tensor] | WeightsFile, source: UntrainedState | None = None, *, takes: bool = False
     ) -> dict[str, float]:
         if not isinstance(parameters, WeightsFile):
             self._check_shapes("parameters", parameters)

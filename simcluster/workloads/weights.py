@@ -12,7 +12,7 @@ from torch import Tensor, nn
 
 from simcluster.compute import HOST
 from simcluster.process.memory import note_freed
-from simcluster.workloads.initial.deferred import Deferred, allocate, is_present
+from simcluster.workloads.initial.deferred import DeferredModel, allocate, is_present
 from simcluster.workloads.optimizers import MakeOptimizer
 from simcluster.workloads.progress.progress import Progress
 from simcluster.workloads.saved import load_model, load_optimizer
@@ -42,7 +42,7 @@ class Weights(Progress):
     """The hash and the strides of weights that were dropped, until others come."""
 
     def _hold(
-        self, model: nn.Module, deferred: Deferred | None, make_optimizer: MakeOptimizer, device: torch.device
+        self, model: nn.Module, deferred: DeferredModel | None, make_optimizer: MakeOptimizer, device: torch.device
     ) -> None:
         self._model, self._deferred, self._make_optimizer = model.train(), deferred, make_optimizer
         self.device = device

@@ -29,18 +29,18 @@ from simcluster.compute import HOST
 from simcluster.errors import Problem, UsageError, raise_all
 from simcluster.rng import numpy_stream
 from simcluster.workloads.checks import made_loss, wrong_parts
-from simcluster.workloads.costs.counter import Counted, Counter
+from simcluster.workloads.costs.counter import Counter, WorkloadFacts
 from simcluster.workloads.costs.in_parts import CounterInParts
-from simcluster.workloads.costs.memory import Memory
+from simcluster.workloads.costs.memory import MemoryBytes
 from simcluster.workloads.costs.sketch import Sketch
 from simcluster.workloads.costs.small import SmallSketch, is_small
 from simcluster.workloads.data.datasets import Data, as_samples, is_iterable_only
-from simcluster.workloads.data.iterable import Stream
+from simcluster.workloads.data.iterable import IterableData
 from simcluster.workloads.data.partition import Indices, Partition, iid
 from simcluster.workloads.data.samples import Batch, BatchSizes, Samples
 from simcluster.workloads.data.shards import shards_for
 from simcluster.workloads.global_rng import borrowed
-from simcluster.workloads.initial.deferred import Deferred
+from simcluster.workloads.initial.deferred import DeferredModel
 from simcluster.workloads.optimizers import MakeOptimizer
 from simcluster.workloads.replica import Replica
 from simcluster.workloads.schedules import Made, MakeSchedule, with_schedule
@@ -61,7 +61,7 @@ class Workload:
       keyword argument.
     - *train*, *test*: (inputs, targets), tensors by name, a list or map-style dataset of pairs or dicts, or a
       DataLoader of one; read once, see `as_samples`. *train* may be an iterable set, which stays where it is: see
-      `simcluster.workloads.data.iterable.Stream`. *test* is held out for `Replica.evaluate`.
+      `simcluster.workloads.data.iterable.IterableData`. *test* is held out for `Replica.evaluate`.
     - *optimizer*: a function from a list of parameters to a torch optimizer, such as `sgd(0.1)` and `adamw(0.001)`, or
       to (optimizer, scheduler). *schedule*: a function from that optimizer to a scheduler. It is stepped after each
       step of the optimizer.
@@ -96,7 +96,7 @@ class Workload:
     value_free: bool = False
     # Shared by all replicas; a simulator makes hundreds of them in one process.
     _shards: dict[tuple[int, int], list[Indices]] = field(default_factory=dict, init=False, repr=False)
-    _counted: Counted = field(default_factory=Counted, init=False, repr=False)
+    _counted: WorkloadFacts = field(default_factory=WorkloadFacts, init=False, repr=False)
     _sizes: dict[int, BatchSizes] = field(default_factory=dict, init=False, repr=False)
     _last: list[weakref.ref[nn.Module]] = field(default_factory=list, init=False, repr=False)
     _sketches: dict[type[Sketch], Sketch] = field(default_factory=dict, init=False, repr=False)
@@ -126,7 +126,7 @@ class Workload:
         if self.name:
             return self
         twin = copy.copy(self)
-        twin.__dict__.update(name=name, _counted=Counted(), _sketches={}, tried=self.tried)
+        twin.__dict__.update(name=name, _counted=WorkloadFacts(), _sketches={}, tried=self.tried)
         return twin
 
     def in_memory(self) -> Workload:
@@ -164,12 +164,12 @@ class Workload:
         return self.stream.head if self.stream is not None else as_samples(self.train, "train", own_loss=own)
 
     @cached_property
-    def stream(self) -> Stream | None:
+    def stream(self) -> IterableData | None:
         """*train*, if it is an iterable set."""
         if not is_iterable_only(self.train):
             return None
         largest = max(1, self.batch_size, *self.batch_sizes)
-        return Stream(self.train, "train", largest, own_loss=self.loss is None)
+        return IterableData(self.train, "train", largest, own_loss=self.loss is None)
 
     @cached_property
     def test_samples(self) -> Samples | None:
@@ -212,7 +212,7 @@ class Workload:
         if kind not in self._sketches:
             making = self.model, self.loss_function, self.make_optimizer
             with borrowed(0, others=True):
-                self._sketches[kind] = kind(*making, self.clip_norm, self.name, Counted(draws=False))
+                self._sketches[kind] = kind(*making, self.clip_norm, self.name, WorkloadFacts(draws=False))
         return self._sketches[kind]
 
     def _counter(self, seed: int) -> Counter:
@@ -225,7 +225,7 @@ class Workload:
         """Whether the loss was found to be a sum over samples when a batch was tried."""
         return self._counted.loss_sums
 
-    def memory(self, numerics: Numerics = "real") -> Memory:
+    def memory(self, numerics: Numerics = "real") -> MemoryBytes:
         """Return the bytes that training takes on one node, whatever the algorithm; counted on a separate model."""
         train, batch = self.train_samples, self._a_batch()
         data = [train, *([self.test_samples] if self.test_samples is not None else [])]
@@ -289,13 +289,13 @@ class Workload:
         train, largest = self.train_samples, max(self.batch_sizes, default=self.batch_size)
         return Batch(*train.each(lambda tensor: tensor[:largest].clone()))
 
-    def _in_parts(self, whole: Counter, device: torch.device, alike: bool) -> tuple[Counter, Deferred | None]:
+    def _in_parts(self, whole: Counter, device: torch.device, alike: bool) -> tuple[Counter, DeferredModel | None]:
         """Return the counter and the model of a replica held in parts; *whole* and None if it cannot be."""
         own = {each.name: getattr(whole, each.name) for each in fields(Counter)}
         counter = CounterInParts(**own, sketch=lambda: self.sketch)
         if not counter.fits(self._a_batch()):
             return whole, None
-        return counter, Deferred(counter.make_model, device, alike=alike)
+        return counter, DeferredModel(counter.make_model, device, alike=alike)
 
     def shards(self, size: int, seed: int) -> list[Indices]:
         """Return the sample numbers of each of *size* ranks; none for an iterable set, which has no shards.

@@ -24,7 +24,7 @@ from simcluster.fault_plans.read import FAULTS_LIMIT, SPELLS_IN_ALL_LIMIT
 from simcluster.lab.bench.collective import bench_collective
 from simcluster.lab.bench.simulator import bench_simulator
 from simcluster.lab.sweeps.axes import read_axes
-from simcluster.process.terminal import Visible, visible
+from simcluster.process.terminal import VisibleStream, visible
 from simcluster.topology import load, star
 
 COMMAND = Path(sys.executable).with_name("simcluster")
@@ -162,7 +162,7 @@ def test_every_character_that_changes_a_terminal_is_written_out() -> None:
 
 def test_a_visible_stream_is_the_stream_that_it_wraps_in_all_else() -> None:
     raw = io.StringIO()
-    stream = Visible(raw)
+    stream = VisibleStream(raw)
     print("a\x1b[31m", file=stream)  # type: ignore[call-overload]
     stream.writelines(["b\r", "c\n"])
     assert raw.getvalue() == "a\\x1b[31m\nb\\rc\n"

@@ -6,7 +6,7 @@ import asyncio
 from typing import Any
 
 import torch
-from simcluster_backends.sim.cluster import Cluster
+from simcluster_backends.sim.cluster import SimCluster
 
 from simcluster.rng import NodeRandom, numpy_stream, torch_stream
 from simcluster.topology import Device
@@ -44,7 +44,7 @@ def test_a_node_added_to_a_cluster_changes_nobodys_draws_and_nobodys_stragglers(
         return took_s, float(node.rng.numpy.random()), float(torch.rand((), generator=node.rng.torch))
 
     def results(size: int) -> list[Any]:
-        return Cluster(star(size, **{f"n{rank}": straggler for rank in range(size)}), seed=1).run([body] * size)
+        return SimCluster(star(size, **{f"n{rank}": straggler for rank in range(size)}), seed=1).run([body] * size)
 
     assert results(2) == results(5)[:2]
     assert len(set(results(5))) == 5

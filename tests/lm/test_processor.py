@@ -10,7 +10,7 @@ import pytest
 from simcluster.errors import UsageError
 from simcluster.lm.plan.placements import rank
 from simcluster.lm.plan.shape import PRESETS
-from simcluster.lm.plan.shelf import Shelf
+from simcluster.lm.plan.shelf import ClusterModelCosts
 from simcluster.lm.plan.times import Lengths
 from simcluster.lm.processor import engine_topology
 from simcluster.topology import Topology, load, loads
@@ -26,7 +26,7 @@ def two(device: Any, **keys: Any) -> dict[str, Any]:
 
 
 def best(topology: Topology) -> tuple[float, float]:
-    placement = rank(Shelf(topology, PRESETS["smollm2"], Lengths()), 1).placements[0]
+    placement = rank(ClusterModelCosts(topology, PRESETS["smollm2"], Lengths()), 1).placements[0]
     return placement.tokens_per_s, placement.ttft_s
 
 

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 import torch
 from simcluster_backends.sim import verdict_of
-from simcluster_backends.sim.cluster import Cluster
+from simcluster_backends.sim.cluster import SimCluster
 
 from simcluster.errors import RunError, UsageError
 from simcluster.topology import Device, Link, Node, Topology, loads
@@ -58,7 +58,7 @@ def with_links(topology: Topology, **fields: Any) -> Topology:
 
 def run(topology: Topology, *bodies: Any, **options: Any) -> list[Any]:
     """What each body returned in the simulator; raises what any of them raised."""
-    results = Cluster(topology, **options).run(bodies)
+    results = SimCluster(topology, **options).run(bodies)
     for result in results:
         if isinstance(result, BaseException):
             raise result
@@ -123,7 +123,7 @@ def topology_with_trace(folder: Path, csv: str, name: str = "pi4.csv") -> Path:
     return path
 
 
-def outcome(cluster: Cluster) -> tuple[RunError | None, dict[str, str]]:
+def outcome(cluster: SimCluster) -> tuple[RunError | None, dict[str, str]]:
     """(the error of a run that is over, the nodes that it lost, by name, and why)."""
     verdict = verdict_of(cluster)
     return verdict.error, verdict.lost

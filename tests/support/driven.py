@@ -4,18 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 
-from simcluster.lm.engine.batch import Issued
-from simcluster.lm.engine.limits import Limits
+from simcluster.lm.engine.batch import IssuedBatch
+from simcluster.lm.engine.limits import EngineLimits
 from simcluster.lm.engine.scheduler import Scheduler
-from simcluster.lm.load.answers import Answer
-from simcluster.lm.load.arrivals import Offered
+from simcluster.lm.load.answers import AnsweredRequest
+from simcluster.lm.load.arrivals import OfferedRequest
 from simcluster.lm.request import Request
 
 TOKEN = 7
 """The token of every prompt and answer: no scheduler may look at it."""
 
 
-def requests_of(offered: Iterable[Offered]) -> list[Request]:
+def requests_of(offered: Iterable[OfferedRequest]) -> list[Request]:
     return [
         Request(str(number), (TOKEN,) * one.prompt_tokens, one.output_tokens, arrival_s=one.arrival_s)
         for number, one in enumerate(offered)
@@ -23,16 +23,18 @@ def requests_of(offered: Iterable[Offered]) -> list[Request]:
 
 
 def at_most(running: int, blocks: int = 10**6) -> Scheduler:
-    return Scheduler(Limits(blocks, context=10**5, vocabulary=10, running=running))
+    return Scheduler(EngineLimits(blocks, context=10**5, vocabulary=10, running=running))
 
 
-def next_batch(scheduler: Scheduler) -> Issued | None:
+def next_batch(scheduler: Scheduler) -> IssuedBatch | None:
     """Return the next batch, None if there is none now."""
     chosen = scheduler.plan()
     return scheduler.issue(chosen) if chosen else None
 
 
-def driven(scheduler: Scheduler, requests: Sequence[Request], time_s: Callable[[Issued], float]) -> list[Answer]:
+def driven(
+    scheduler: Scheduler, requests: Sequence[Request], time_s: Callable[[IssuedBatch], float]
+) -> list[AnsweredRequest]:
     """Return the answers of *requests*, in their order, from a *scheduler* with one batch in flight.
 
     Fail if the scheduler idles while a request waits or runs, or keeps a block at the end.
@@ -52,6 +54,6 @@ def driven(scheduler: Scheduler, requests: Sequence[Request], time_s: Callable[[
             tokens_s[answer.request].append(now_s)
     assert scheduler.blocks.free == scheduler.blocks.total
     return [
-        Answer(one.arrival_s, tuple(times), times[-1], len(one.prompt), len(times))
+        AnsweredRequest(one.arrival_s, tuple(times), times[-1], len(one.prompt), len(times))
         for one, times in zip(requests, tokens_s.values(), strict=True)
     ]

@@ -9,7 +9,7 @@ from typing import Any
 
 from simcluster_backends.sim import run_cluster
 
-from simcluster.checkpoints.restore import Restored
+from simcluster.checkpoints.restore import RestoredState
 from simcluster.experiment.checkpointing import begin_with, conclude, keeping_of, last_complete, restart_of
 from simcluster.experiment.node import remember
 from simcluster.experiment.read.read import read_experiment
@@ -36,7 +36,7 @@ def play(
     experiment: Mapping[str, Any],
     folder: Path,
     overrides: Mapping[str, Any] | None = None,
-    begins_with: Restored | None = None,
+    begins_with: RestoredState | None = None,
     *,
     max_restarts: int = 0,
 ) -> RunRecord:

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import torch
 from simcluster_backends.torch import carrier
-from simcluster_backends.torch.group import Group, Place
+from simcluster_backends.torch.group import TorchGroup, WorldPlace
 from torch import Tensor
 from torch._C._distributed_c10d import Store
 
@@ -30,7 +30,7 @@ class StrictPair:
     """A pair over gloo connections that carry nothing else."""
 
     def __init__(self, store: Store, place: int, device: torch.device) -> None:
-        self._group, self._other = Group(store, Place(place, 2, True), 30.0), 1 - place
+        self._group, self._other = TorchGroup(store, WorldPlace(place, 2, True), 30.0), 1 - place
 
     def send(self, tensor: Tensor) -> None:
         with _alone():

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from simcluster_backends.sockets.net.addresses import open_socket
 from simcluster_backends.sockets.wire import reader
-from simcluster_backends.sockets.wire.frame import Kind, Preamble
+from simcluster_backends.sockets.wire.frame import FrameKind, Preamble
 from simcluster_backends.sockets.wire.protocol import PROTOCOL_VERSION
 
 from tools.hostile import __main__ as hostile
@@ -112,4 +112,4 @@ def test_a_run_among_hostile_clients_ends_as_if_it_were_alone(tmp_path: Path) ->
 
 
 def _welcome() -> bytes:
-    return wire(Kind.HANDSHAKE, b"\x91\x03")
+    return wire(FrameKind.HANDSHAKE, b"\x91\x03")

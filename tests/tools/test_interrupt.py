@@ -13,9 +13,9 @@ from pathlib import Path
 
 import psutil
 import pytest
-from simcluster_backends.sim.cluster import Cluster
+from simcluster_backends.sim.cluster import SimCluster
 
-from simcluster.process.interrupts import Command
+from simcluster.process.interrupts import InterruptHandler
 from simcluster.transport import Transport
 from tests.support.clusters import star
 from tests.support.socket_runs import GUARD_S, ROOT, wait_for
@@ -102,7 +102,7 @@ def test_ctrl_c_ends_a_simulated_algorithm_that_never_lets_go(tmp_path: Path) ->
 
 def test_ctrl_c_within_a_task_group_leaves_no_task_behind() -> None:
     # What is pending at the end of the process is destroyed there, tensors and all, which torch answers with an abort.
-    cluster = Cluster(star(3))
+    cluster = SimCluster(star(3))
 
     async def pressed() -> None:
         raise KeyboardInterrupt
@@ -161,13 +161,13 @@ def test_ctrl_c_while_torch_is_loaded_ends_the_process_at_once(monkeypatch: pyte
     torch.__spec__ = types.SimpleNamespace(_initializing=True)  # type: ignore[assignment]  # an exception may abort
     monkeypatch.setattr("sys.unraisablehook", sys.unraisablehook)
     monkeypatch.setattr("os._exit", end)
-    command = Command()
+    command = InterruptHandler()
     command.begins()
     with monkeypatch.context() as loading:
         loading.setitem(sys.modules, "torch", torch)
         with pytest.raises(Ended, match="130"):
             command(signal.SIGINT, None)
-    command = Command()
+    command = InterruptHandler()
     command.begins()
     with pytest.raises(KeyboardInterrupt):
         command(signal.SIGINT, None)
@@ -179,7 +179,7 @@ def test_a_second_ctrl_c_does_not_repeat_that_the_command_was_interrupted(
 ) -> None:
     codes: list[int] = []
     monkeypatch.setattr("os._exit", codes.append)
-    command = Command()
+    command = InterruptHandler()
     command.ends(has_said=has_said)
     command.say()
     command.end_at_once()
@@ -187,7 +187,7 @@ def test_a_second_ctrl_c_does_not_repeat_that_the_command_was_interrupted(
 
 
 def test_ctrl_c_waits_for_the_callback_that_runs_so_that_no_task_loses_its_next_step() -> None:
-    cluster = Cluster(star(3))
+    cluster = SimCluster(star(3))
     seen: list[str] = []
 
     async def body(node: Transport) -> None:
@@ -207,7 +207,7 @@ def test_ctrl_c_waits_for_the_callback_that_runs_so_that_no_task_loses_its_next_
 
 
 def test_a_task_that_lost_its_next_step_is_ended_with_the_run() -> None:
-    cluster = Cluster(star(2))
+    cluster = SimCluster(star(2))
     ended: list[int] = []
 
     async def body(node: Transport) -> None:

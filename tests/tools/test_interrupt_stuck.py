@@ -7,7 +7,7 @@ import time
 from pathlib import Path
 
 import pytest
-from simcluster_backends.sim.cluster import Cluster
+from simcluster_backends.sim.cluster import SimCluster
 
 from simcluster.lab.verify.running import TimeIsUp, wall_limit
 from simcluster.transport import Transport
@@ -94,7 +94,7 @@ def test_ctrl_c_ends_a_command_whose_device_computes_for_ever(backend: str, tmp_
 
 
 def test_the_end_of_the_time_that_a_run_has_waits_for_the_callback_that_runs() -> None:
-    cluster = Cluster(star(2))
+    cluster = SimCluster(star(2))
     seen: list[str] = []
 
     async def body(node: Transport) -> None:

@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 from simcluster_backends.sim.lookahead import together
-from simcluster_backends.sim.lookahead.held import Held
-from simcluster_backends.sim.lookahead.together import Together
+from simcluster_backends.sim.lookahead.held import SuspendedRanks
+from simcluster_backends.sim.lookahead.together import ScheduleEntrants
 
 from tools.lookahead_by_chance.compare import compare
 from tools.lookahead_by_chance.draw import draw
@@ -45,12 +45,12 @@ def test_it_finds_traffic_that_is_not_recorded(monkeypatch: pytest.MonkeyPatch) 
 
 
 def test_it_finds_ranks_that_are_held_whatever_happens(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(Together, "_is_harmless", lambda self, event: True)
+    monkeypatch.setattr(ScheduleEntrants, "_is_harmless", lambda self, event: True)
     assert "declining: spans" in found()
 
 
 def test_a_program_that_differs_is_made_small(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(Held, "note", lambda self, at_s, number: None)
+    monkeypatch.setattr(SuspendedRanks, "note", lambda self, at_s, number: None)
     program = draw(0)
     small = shrink(program, name := next(iter(compare(program).differences)))
     assert name in compare(small).differences

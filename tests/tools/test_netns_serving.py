@@ -9,8 +9,8 @@ import pytest
 import yaml
 
 from simcluster.lm.headers.read import shape_of
-from simcluster.lm.load.arrivals import Offered
-from simcluster.lm.serving.bench import Served, bench_cluster
+from simcluster.lm.load.arrivals import OfferedRequest
+from simcluster.lm.serving.bench import BenchTarget, bench_cluster
 from simcluster.topology import Device, load
 from tests.lm.models.test_hugging_face import write
 from tests.support import clusters
@@ -33,8 +33,8 @@ def test_a_devices_numbers_are_found_in_the_answers_of_a_simulated_one(name: str
     device = Device("d", flops_per_s, bytes_per_s, work_overhead_s=7e-4)
     cluster = clusters.with_nodes(clusters.star(1), device=device)
     config = write(tmp_path / "model", MODEL) / "config.json"
-    probes = [Offered(3.0 * turn, prompt, OUTPUT) for turn, prompt in enumerate(PROBES)]
-    short, long = bench_cluster(Served(str(config), placement="alone"), cluster, probes).answers
+    probes = [OfferedRequest(3.0 * turn, prompt, OUTPUT) for turn, prompt in enumerate(PROBES)]
+    short, long = bench_cluster(BenchTarget(str(config), placement="alone"), cluster, probes).answers
     found = fitted(shape_of(str(config)), short.ttft_s, long.ttft_s, short.tpot_s or 0.0)
     # The tokens of an answer have one more token before them each: their mean is that of the middle to 1e-3.
     assert found == pytest.approx((flops_per_s, bytes_per_s, 7e-4), rel=5e-3, abs=3e-5)

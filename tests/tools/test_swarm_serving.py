@@ -71,11 +71,11 @@ def test_it_finds_a_group_that_keeps_the_placement_of_before(monkeypatch: pytest
 
 
 def test_it_finds_answers_that_end_as_cancelled_with_their_engine(monkeypatch: pytest.MonkeyPatch) -> None:
-    class Forgetful(front.Front):
+    class Forgetful(front.RequestBroker):
         def pause(self) -> None:
             for answer in self._answers.values():
                 answer.is_cancelled = True
             super().pause()
 
-    monkeypatch.setattr("tools.swarm_serving.trial.Front", Forgetful)
+    monkeypatch.setattr("tools.swarm_serving.trial.RequestBroker", Forgetful)
     assert "was not cancelled" in found()

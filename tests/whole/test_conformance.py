@@ -20,14 +20,14 @@ def on_the_simulator(bodies: Sequence[Body]) -> list[Any]:
 
 def with_faults_later(bodies: Sequence[Body]) -> list[Any]:
     """On the streams of a cluster that has a fault plan, of which nothing has happened yet, or all is over."""
-    from simcluster_backends.sim import Cluster
-    from simcluster_backends.sim.faults import Faults
+    from simcluster_backends.sim import SimCluster
+    from simcluster_backends.sim.faults import SimFaults
 
     topology = star(len(bodies))
     over = ("cut", "latency, add: 1 s", "loss, probability: 0.5", "bandwidth, factor: 0.5")
     faults = [f"kind: {kind}, link: n0-sw, at: 0 s, for: 1 ns" for kind in over]
     hang = "kind: hang, node: n0, at: 1 h, for: 1 s"
-    return Cluster(topology, faults=Faults(plan(topology, *faults, hang))).run(bodies)
+    return SimCluster(topology, faults=SimFaults(plan(topology, *faults, hang))).run(bodies)
 
 
 def on_sockets(bodies: Sequence[Body]) -> list[Any]:
@@ -57,14 +57,14 @@ def test_promise_of_those_that_come_back(check: Callable[[RunBodies], None], run
 
 
 def with_resets_on_the_simulator(bodies: Sequence[Body]) -> list[Any]:
-    from simcluster_backends.sim import Cluster
-    from simcluster_backends.sim.faults import Faults
+    from simcluster_backends.sim import SimCluster
+    from simcluster_backends.sim.faults import SimFaults
 
     topology = star(len(bodies))
     groups = [[name] for name in topology.workers]
     resets = {"kind": "reset", "groups": groups, "at": "0 s", "every": "190 us", "times": 300}
     faults = plan(topology, resets) if len(bodies) > 1 else ()
-    return Cluster(topology, faults=Faults(faults)).run(bodies)
+    return SimCluster(topology, faults=SimFaults(faults)).run(bodies)
 
 
 def with_resets_on_sockets(bodies: Sequence[Body]) -> list[Any]:

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 import torch
-from simcluster_backends.sim.cluster import Cluster
+from simcluster_backends.sim.cluster import SimCluster
 
 import simcluster
 from simcluster.algorithms import ALGORITHMS
@@ -95,7 +95,7 @@ def test_n_nodes_give_the_weights_of_one_process(name: str, settings: dict[str, 
     async def body(node: Transport, replicas: list[Replica] = replicas) -> None:
         await ALGORITHMS[name](node, replicas[node.rank], **settings)
 
-    for result in Cluster(star(size)).run([body] * size):
+    for result in SimCluster(star(size)).run([body] * size):
         assert result is None, result
     for replica in replicas:
         for mine, alone in zip(replica.parameters, train_alone(workload, size, seed, steps), strict=True):

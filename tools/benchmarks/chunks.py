@@ -14,7 +14,7 @@ from simcluster.lm.plan.shape import PRESETS, with_weights
 from simcluster.lm.plan.times import Lengths
 from simcluster.lm.request import Request
 from simcluster.lm.serving.placing import layout_of, limits_of
-from simcluster.lm.serving.run import Answers, answer_all
+from simcluster.lm.serving.run import ServingResult, answer_all
 from simcluster.lm.serving.setup import Setup
 from simcluster.topology import load
 
@@ -29,7 +29,7 @@ PREFIXES = (100, 200, 400, 1000)
 """Tokens that a prompt has in common with an earlier one."""
 
 
-def answered(model: str, chunk: int) -> Answers:
+def answered(model: str, chunk: int) -> ServingResult:
     """Answer the load of *model* with chunks of *chunk* tokens."""
     cluster, shape, stream = load("smolcluster"), SHAPES[model], random.Random(0)
     layout = layout_of("auto", cluster, shape, Lengths(), requests=8)

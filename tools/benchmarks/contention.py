@@ -24,7 +24,7 @@ from unittest.mock import patch
 
 import torch
 from simcluster_backends.sim import run_bodies
-from simcluster_backends.sim.cluster import Cluster
+from simcluster_backends.sim.cluster import SimCluster
 from simcluster_backends.sim.plain_flows import finish_times
 
 import simcluster
@@ -65,9 +65,9 @@ def flows_s(number: int, hosts: int) -> float:
 def message_us(algorithm: str, workers: int) -> float:
     """CPU time of one message of *algorithm*, timing only, on a star of *workers* at 1 Gbps, without the set-up."""
     spent: list[tuple[float, int]] = []
-    run = Cluster.run
+    run = SimCluster.run
 
-    def timed(cluster: Cluster, bodies: Any) -> list[Any]:
+    def timed(cluster: SimCluster, bodies: Any) -> list[Any]:
         began_s = time.process_time()
         ends = run(cluster, bodies)
         messages = sum(member.recorder.record.messages_sent for member in cluster.members)
@@ -76,7 +76,7 @@ def message_us(algorithm: str, workers: int) -> float:
 
     steps = max(5, MESSAGES // (2 * workers))
     size = {"topology.workers": workers, "topology.bandwidth": "1 Gbps", "stop.steps": steps, "numerics": "none"}
-    with tempfile.TemporaryDirectory() as out, patch.object(Cluster, "run", timed):
+    with tempfile.TemporaryDirectory() as out, patch.object(SimCluster, "run", timed):
         overrides = {**size, "algorithm.name": algorithm}
         simcluster.run("eight-on-a-switch", overrides=overrides, out=f"{out}/run", report=False)
     ((took_s, messages),) = spent

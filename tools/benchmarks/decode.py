@@ -12,7 +12,7 @@ from torch import Tensor
 from torch.nn import functional
 
 from simcluster.lm.models.architecture import Architecture, Precision
-from simcluster.lm.models.decoder import Part, Share
+from simcluster.lm.models.decoder import DecoderShare, SequencePart
 from simcluster.process.intra_op import use_one_thread
 from tools.benchmarks.timing import Work, compare
 
@@ -68,7 +68,7 @@ class Loop:
         return functional.linear(last, w["embedding", None])
 
 
-def decoding(share: Share, sequences: int) -> Work:
+def decoding(share: DecoderShare, sequences: int) -> Work:
     """Return the work of TOKENS tokens for each of *sequences* after CONTEXT others."""
     caches = [share.cache(CONTEXT + TOKENS) for _ in range(sequences)]
 
@@ -76,7 +76,7 @@ def decoding(share: Share, sequences: int) -> Work:
         for cache in caches:
             cache.length = CONTEXT
         for token in range(TOKENS):
-            share.forward([Part(cache, torch.tensor([token])) for cache in caches])
+            share.forward([SequencePart(cache, torch.tensor([token])) for cache in caches])
 
     return work
 
@@ -88,8 +88,8 @@ def main() -> None:
     def read(name: str, layer: int | None, first: int, last: int) -> Tensor:
         return tensors[name, layer][first:last]
 
-    shares: dict[Precision, Share] = {
-        precision: Share(SMOLLM2, read, 0, SMOLLM2.layers, precision) for precision in ("f32", "bf16", "int8")
+    shares: dict[Precision, DecoderShare] = {
+        precision: DecoderShare(SMOLLM2, read, 0, SMOLLM2.layers, precision) for precision in ("f32", "bf16", "int8")
     }
     share, loop = shares["f32"], Loop(SMOLLM2, tensors)
 
@@ -99,7 +99,7 @@ def main() -> None:
             loop.forward(torch.tensor([token]))
 
     def prompt() -> None:
-        share.forward([Part(share.cache(PROMPT), torch.arange(PROMPT))], last=[1])
+        share.forward([SequencePart(share.cache(PROMPT), torch.arange(PROMPT))], last=[1])
 
     def plain_prompt() -> None:
         loop.length = 0

@@ -11,10 +11,10 @@ import statistics
 import torch
 from torch import Tensor
 
-from simcluster.lm.engine.batch import Batch, Opened, Piece
+from simcluster.lm.engine.batch import EngineBatch, NewSequence, SequenceChunk
 from simcluster.lm.engine.stage import RealStage
 from simcluster.lm.models.architecture import Architecture
-from simcluster.lm.models.decoder import Share
+from simcluster.lm.models.decoder import DecoderShare
 from simcluster.lm.serving.on_cluster import shape_of_architecture
 from simcluster.process.intra_op import use_one_thread
 from simcluster.transport import Cost
@@ -32,21 +32,21 @@ def taken(a: Architecture) -> tuple[tuple[float, Cost], tuple[float, Cost]]:
     def read(name: str, layer: int | None, first: int, last: int) -> Tensor:
         return tensors[name, layer][first:last]
 
-    share = Share(a, read, 0, a.layers, "f32")
+    share = DecoderShare(a, read, 0, a.layers, "f32")
     stage = RealStage(share, shape_of_architecture(a, "f32", "random"), lambda logits, *_: int(logits.argmax()))
 
-    def run(batch: Batch) -> tuple[float, Cost]:
+    def run(batch: EngineBatch) -> tuple[float, Cost]:
         tokens = torch.zeros(batch.tokens, dtype=torch.int64)
         return cpu_s(lambda: stage.choose(batch, stage.forward(batch, tokens))), of(stage, batch)
 
-    opened = Opened(0, PROMPT + TOKENS, 0.0, 0, 1.0, 0)
-    run(Batch((Piece(0, 0, PROMPT, True),), (opened,)))
-    prompt = run(Batch((Piece(0, 0, PROMPT, True),)))
-    tokens = [run(Batch((Piece(0, PROMPT + place, 1, True),))) for place in range(TOKENS)]
+    opened = NewSequence(0, PROMPT + TOKENS, 0.0, 0, 1.0, 0)
+    run(EngineBatch((SequenceChunk(0, 0, PROMPT, True),), (opened,)))
+    prompt = run(EngineBatch((SequenceChunk(0, 0, PROMPT, True),)))
+    tokens = [run(EngineBatch((SequenceChunk(0, PROMPT + place, 1, True),))) for place in range(TOKENS)]
     return (statistics.median(seconds for seconds, _ in tokens), tokens[TOKENS // 2][1]), prompt
 
 
-def of(stage: RealStage, batch: Batch) -> Cost:
+def of(stage: RealStage, batch: EngineBatch) -> Cost:
     return stage.costs.layers_of(batch) + stage.costs.head_of(batch)
 
 

@@ -11,8 +11,8 @@ from pathlib import Path
 
 from simcluster.experiment.run import run
 from simcluster.lm.request import Sampling
-from simcluster.lm.serving.asked import Asked, setup_of
-from simcluster.lm.serving.run import Answers, answer_all
+from simcluster.lm.serving.asked import RequestOptions, setup_of
+from simcluster.lm.serving.run import ServingResult, answer_all
 from simcluster.topology import Topology
 
 MODEL = {"name": "gpt", "layers": 6, "width": 256, "heads": 8, "context": 128, "batch_size": 4}
@@ -37,8 +37,10 @@ def measured(model: str) -> None:
     """Print CPU time and not time, which other processes change; the simulator computes in this thread."""
     cluster = Topology.star(1)
 
-    def answered(guesses: int, sampling: Sampling) -> tuple[float, Answers]:
-        asked = Asked(model, prompt=PROMPT, max_tokens=TOKENS, sampling=sampling, placement="alone", guesses=guesses)
+    def answered(guesses: int, sampling: Sampling) -> tuple[float, ServingResult]:
+        asked = RequestOptions(
+            model, prompt=PROMPT, max_tokens=TOKENS, sampling=sampling, placement="alone", guesses=guesses
+        )
         setup, _ = setup_of(asked, cluster)
         began_s = time.process_time()
         found = answer_all(setup, cluster)

@@ -11,7 +11,7 @@ from unittest.mock import patch
 
 import torch
 from simcluster_backends.sim import run_bodies
-from simcluster_backends.sim.lookahead import Together
+from simcluster_backends.sim.lookahead import ScheduleEntrants
 
 from simcluster.collectives import exchange, operations
 from simcluster.lab.bench.simulator import bench_simulator
@@ -113,7 +113,7 @@ def computed_over_simulated(op: str, schedule: str, nodes: int) -> tuple[float, 
     once = COMPUTED[op, schedule](nodes)
     repeats = max(1, MESSAGES // once)
     messages = once * repeats
-    with patch.object(Together, "fewest", 0):
+    with patch.object(ScheduleEntrants, "fewest", 0):
         pairs = [
             (
                 cpu_s(lambda: _run(op, schedule, nodes, True, repeats)),

@@ -12,7 +12,7 @@ from typing import Any
 import torch
 
 from simcluster.process.intra_op import use_one_thread
-from simcluster.regroup.memory import Memory
+from simcluster.regroup.memory import CaptureMemory
 from simcluster.rng import NodeRandom
 from simcluster.workloads import WORKLOADS
 
@@ -28,7 +28,7 @@ TIMES = 30
 def measure(name: str, settings: dict[str, Any]) -> tuple[int, float, float]:
     """(bytes in a copy, seconds of a copy, seconds of the step that it ends): medians, in turns."""
     replica = WORKLOADS[name](**settings).replica(0, 1, 0, TIMES + 3)
-    memory, steps_s, copies_s = Memory(), [], []
+    memory, steps_s, copies_s = CaptureMemory(), [], []
     memory.begin(replica, NodeRandom(0, "n0"), 1)
     for step, batch in enumerate(replica.batches(), start=1):
         began_s = time.perf_counter()

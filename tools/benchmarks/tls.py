@@ -17,9 +17,9 @@ import torch
 from simcluster_backends.sockets import run_cluster
 from simcluster_backends.sockets.net.addresses import open_socket
 from simcluster_backends.sockets.net.certificates import make_certificates
-from simcluster_backends.sockets.net.listener import Listener, connect
+from simcluster_backends.sockets.net.listener import SocketListener, connect
 from simcluster_backends.sockets.net.tls import Tls, read_tls
-from simcluster_backends.sockets.wire.handshake import Handshake, Identity
+from simcluster_backends.sockets.wire.handshake import Handshake, PeerIdentity
 
 from simcluster.job import ClusterJob
 from simcluster.runs.record import NodeRecord
@@ -63,9 +63,9 @@ async def _connects(tls: Tls | None, other: Tls | None) -> float:
     """Seconds until a connection is open, ours and TLS's handshakes included."""
 
     def make(name: str, accepts: bool) -> Handshake:
-        return Handshake(b"k" * 32, Identity("control", name), accepts=accepts)
+        return Handshake(b"k" * 32, PeerIdentity("control", name), accepts=accepts)
 
-    listener = Listener(lambda: make("a", True), lambda _: None, tls=tls)
+    listener = SocketListener(lambda: make("a", True), lambda _: None, tls=tls)
     await listener.start(open_socket("127.0.0.1", 0, "bench"))
     times = []
     for _ in range(CONNECTS):

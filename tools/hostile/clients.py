@@ -12,14 +12,14 @@ from dataclasses import dataclass, field
 
 import msgspec
 from simcluster_backends.sockets.net.connection import HANDSHAKE_TIMEOUT_S
-from simcluster_backends.sockets.wire.frame import Kind
+from simcluster_backends.sockets.wire.frame import FrameKind
 from simcluster_backends.sockets.wire.handshake import (
     Handshake,
     HandshakeMessage,
+    HandshakeRefusal,
     Hello,
-    Identity,
+    PeerIdentity,
     Proof,
-    Refused,
     Welcome,
 )
 
@@ -109,7 +109,7 @@ def in_words_of_frames(answer: bytes) -> str:
     for message in messages:
         if isinstance(message, Welcome):
             raise GotIn("welcome")
-        if isinstance(message, Refused):
+        if isinstance(message, HandshakeRefusal):
             words = "refused: " + re.sub(r"'.*?'|\d[\d.]*", "_", message.reason)
         elif isinstance(message, Proof):
             words = words or "its proof"
@@ -179,14 +179,14 @@ async def crowds(door: Door, chance: random.Random) -> str:
 
 async def guesses(door: Door, chance: random.Random) -> str:
     """The right words with a wrong key, a proof of zeros, or the acceptor's own proof back."""
-    node = Handshake(STRANGE_KEY, Identity(_lane(door), f"n{chance.randrange(4)}", 1), accepts=False)
+    node = Handshake(STRANGE_KEY, PeerIdentity(_lane(door), f"n{chance.randrange(4)}", 1), accepts=False)
     async with Visit(door) as visit:
-        await visit.say(wire(Kind.HANDSHAKE, node.to_send()[0]))
+        await visit.say(wire(FrameKind.HANDSHAKE, node.to_send()[0]))
         answer = await _frames(visit, 2)
         proof = msgspec.msgpack.encode([2, chance.choice((bytes(32), chance.randbytes(32), b""))])
         if len(answer) == 2 and chance.random() < 0.5:
             proof = answer[1]
-        await visit.say(wire(Kind.HANDSHAKE, proof, seq=1))
+        await visit.say(wire(FrameKind.HANDSHAKE, proof, seq=1))
         return await visit.end()
 
 
@@ -203,7 +203,7 @@ class Replays:
                 return "not heard, for now"
             self._said[door] = said
         async with Visit(door) as visit:
-            await visit.say(self._said[door] + wire(Kind.CONTROL, body=b"\x91\xa9connected", seq=2))
+            await visit.say(self._said[door] + wire(FrameKind.CONTROL, body=b"\x91\xa9connected", seq=2))
             return await visit.end()
 
     async def _record(self, door: Door) -> bytes | None:
@@ -211,24 +211,24 @@ class Replays:
 
         None if the door is too crowded.
         """
-        who = Identity(_lane(door), "recorded", 99)
+        who = PeerIdentity(_lane(door), "recorded", 99)
         async with Visit(door) as visit:  # the acceptor says in clear of which run it is
-            await visit.say(wire(Kind.HANDSHAKE, Handshake(door.key, who, accepts=False).to_send()[0]))
+            await visit.say(wire(FrameKind.HANDSHAKE, Handshake(door.key, who, accepts=False).to_send()[0]))
             answer = await _frames(visit, 1)
         if not answer:
             return None
         theirs = msgspec.msgpack.decode(answer[0], type=Hello)
-        who = Identity(who.lane, who.name, who.rank, theirs.run, theirs.config)
+        who = PeerIdentity(who.lane, who.name, who.rank, theirs.run, theirs.config)
         node = Handshake(door.key, who, accepts=False)
         async with Visit(door) as visit:
-            hello = wire(Kind.HANDSHAKE, node.to_send()[0])
+            hello = wire(FrameKind.HANDSHAKE, node.to_send()[0])
             await visit.say(hello)
             answer = await _frames(visit, 2)
             if len(answer) < 2:
                 return None
             for header in answer:
                 node.receive(header)
-            proof = wire(Kind.HANDSHAKE, node.to_send()[0], seq=1)
+            proof = wire(FrameKind.HANDSHAKE, node.to_send()[0], seq=1)
             visit.answer = b""
             await visit.say(proof)
             said = await visit.reader.read(4096)

@@ -7,9 +7,16 @@ import struct
 from collections.abc import Callable
 
 import msgspec
-from simcluster_backends.sockets.wire.frame import HANDSHAKE_LIMIT_BYTES, Frame, Kind, Preamble, as_octets, header_crc
-from simcluster_backends.sockets.wire.handshake import Handshake, Identity
-from simcluster_backends.sockets.wire.outgoing import Outgoing
+from simcluster_backends.sockets.wire.frame import (
+    HANDSHAKE_LIMIT_BYTES,
+    Frame,
+    FrameKind,
+    Preamble,
+    as_octets,
+    header_crc,
+)
+from simcluster_backends.sockets.wire.handshake import Handshake, PeerIdentity
+from simcluster_backends.sockets.wire.outgoing import OutgoingFrame
 from simcluster_backends.sockets.wire.protocol import PROTOCOL_VERSION
 from simcluster_backends.sockets.wire.reader import FrameReader
 
@@ -37,9 +44,9 @@ class Feeding(FrameReader):
         return frames
 
 
-def wire(kind: Kind, header: bytes = b"", body: bytes = b"", seq: int = 0) -> bytes:
+def wire(kind: FrameKind, header: bytes = b"", body: bytes = b"", seq: int = 0) -> bytes:
     """One frame."""
-    return b"".join(map(bytes, Outgoing(kind, header, [as_octets(body)]).chunks(seq)))
+    return b"".join(map(bytes, OutgoingFrame(kind, header, [as_octets(body)]).chunks(seq)))
 
 
 def resealed(data: bytes, **fields: int) -> bytes:
@@ -52,15 +59,15 @@ def resealed(data: bytes, **fields: int) -> bytes:
 
 def conversation(lane: str, name: str) -> tuple[bytes, bytes]:
     """What a node that has the key says to an acceptor that lets it in: its hello and its proof."""
-    node = Handshake(KEY, Identity(lane, name, 1), accepts=False)
-    door = Handshake(KEY, Identity(lane, "door"), accepts=True)
+    node = Handshake(KEY, PeerIdentity(lane, name, 1), accepts=False)
+    door = Handshake(KEY, PeerIdentity(lane, "door"), accepts=True)
     (hello,) = node.to_send()
     door.receive(hello)
     for header in door.to_send():
         node.receive(header)
     (proof,) = node.to_send()
     assert door.receive(proof)
-    return wire(Kind.HANDSHAKE, hello), wire(Kind.HANDSHAKE, proof, seq=1)
+    return wire(FrameKind.HANDSHAKE, hello), wire(FrameKind.HANDSHAKE, proof, seq=1)
 
 
 def a_hello(chance: random.Random) -> bytes:
@@ -115,7 +122,7 @@ def words(chance: random.Random) -> bytes:
             whole,
         )
     )
-    return wire(Kind.HANDSHAKE, msgspec.msgpack.encode(message))
+    return wire(FrameKind.HANDSHAKE, msgspec.msgpack.encode(message))
 
 
 def an_integer(chance: random.Random) -> int:
@@ -128,7 +135,7 @@ def nested(chance: random.Random) -> bytes:
     head = chance.choice(
         (b"\x91", b"\x81\xa1a", b"\xdd\xff\xff\xff\xff", b"\xc6\xff\xff\xff\xff", b"\xdb\x7f\xff\xff\xff")
     )
-    return wire(Kind.HANDSHAKE, (head * room)[: chance.randrange(len(head), room + 1)])
+    return wire(FrameKind.HANDSHAKE, (head * room)[: chance.randrange(len(head), room + 1)])
 
 
 def replayed(chance: random.Random) -> bytes:

@@ -8,8 +8,8 @@ from typing import Any
 
 import msgspec
 import torch
-from simcluster_backends.sockets.wire.frame import MORE, SHARED, Kind, as_octets, crc32c, sealed
-from simcluster_backends.sockets.wire.outgoing import Outgoing, acknowledgement, data_frame, offer
+from simcluster_backends.sockets.wire.frame import MORE, SHARED, FrameKind, as_octets, crc32c, sealed
+from simcluster_backends.sockets.wire.outgoing import OutgoingFrame, acknowledgement, data_frame, offer
 
 from simcluster.payload import DTYPES, Payload, encode_header
 from tools.hostile.inputs import an_integer, resealed, wire
@@ -18,7 +18,7 @@ HEADER = encode_header("t", Payload((torch.zeros(4),), {"step": 1}))
 """Announces 16 bytes."""
 
 
-def frames(outgoing: Outgoing) -> list[bytes]:
+def frames(outgoing: OutgoingFrame) -> list[bytes]:
     return [bytes(chunk) for chunk in outgoing.chunks(0)]
 
 
@@ -42,13 +42,15 @@ def wrong_data(chance: random.Random) -> bytes:
     tensor = [chance.choice(("float32", "float32", "float128", "", "ü" * 99)), chance.choice(shapes)]
     header: list[object] = [chance.choice(("t", "", "\x00" * 99, 7)), {"a": an_integer(chance)}, [tensor]]
     encoded = msgspec.msgpack.encode(header[: chance.choice((3, 3, 3, 2, 0))])
-    data = wire(Kind.DATA, encoded, bytes(chance.choice((0, 16, 16, 17, 999))))
+    data = wire(FrameKind.DATA, encoded, bytes(chance.choice((0, 16, 16, 17, 999))))
     return resealed(data, flags=MORE) if chance.random() < 0.3 else data
 
 
 def wrong_lengths(chance: random.Random) -> bytes:
     """Preambles that announce more than there is, or what their kind does not have."""
-    kind = chance.choice((Kind.DATA, Kind.CONTROL, Kind.GOODBYE, Kind.PART, Kind.ACK, Kind.OFFER))
+    kind = chance.choice(
+        (FrameKind.DATA, FrameKind.CONTROL, FrameKind.GOODBYE, FrameKind.PART, FrameKind.ACK, FrameKind.OFFER)
+    )
     header_bytes = chance.choice((0, 5, 2**16, 2**16 + 1, 2**32 - 1))
     fields = {"header_len": header_bytes, "body_len": chance.choice((0, 1, 2**26 + 1, 2**63, 2**64 - 1))}
     return resealed(sealed(kind, b"", 0), **fields) + chance.randbytes(chance.choice((0, 300)))
@@ -57,9 +59,9 @@ def wrong_lengths(chance: random.Random) -> bytes:
 def wrong_parts(chance: random.Random) -> bytes:
     """A message in parts: one is missing, too many, too long, out of its turn or changed."""
     body = chance.randbytes(16)
-    first = sealed(Kind.DATA, HEADER, 0, 8, crc32c(body[:8]), MORE) + body[:8]
-    second = sealed(Kind.PART, b"", 1, 8, crc32c(body)) + body[8:]
-    third = sealed(Kind.PART, b"", 2, 8, crc32c(body)) + body[8:]
+    first = sealed(FrameKind.DATA, HEADER, 0, 8, crc32c(body[:8]), MORE) + body[:8]
+    second = sealed(FrameKind.PART, b"", 1, 8, crc32c(body)) + body[8:]
+    third = sealed(FrameKind.PART, b"", 2, 8, crc32c(body)) + body[8:]
     return chance.choice(
         (
             first + second,
@@ -67,30 +69,30 @@ def wrong_parts(chance: random.Random) -> bytes:
             second,
             first + first,
             first + second + third,
-            first + wire(Kind.CONTROL, body=b"\x91\xa4beat", seq=1),
+            first + wire(FrameKind.CONTROL, body=b"\x91\xa4beat", seq=1),
             first + resealed(second, flags=MORE),
             first + resealed(second, seq=2),
             first + resealed(second, header_len=8),
             first + second[:-1] + b"x",
-            first + sealed(Kind.PART, b"", 1, 0, 0, MORE) * 2,
-            first + sealed(Kind.PART, b"", 1, 9, 0) + bytes(9),
+            first + sealed(FrameKind.PART, b"", 1, 0, 0, MORE) * 2,
+            first + sealed(FrameKind.PART, b"", 1, 9, 0) + bytes(9),
         )
     )
 
 
 def wrong_order(chance: random.Random) -> bytes:
     """Frames that are whole and come in the wrong place, number or form."""
-    goodbye, beat = wire(Kind.GOODBYE), wire(Kind.CONTROL, body=b"\x91\xa4beat")
+    goodbye, beat = wire(FrameKind.GOODBYE), wire(FrameKind.CONTROL, body=b"\x91\xa4beat")
     return chance.choice(
         (
             beat + beat,
-            wire(Kind.CONTROL, body=b"\x91\xa4beat", seq=abs(an_integer(chance)) % 2**64),
-            goodbye + wire(Kind.HANDSHAKE, b"\x91\x03", seq=1),
+            wire(FrameKind.CONTROL, body=b"\x91\xa4beat", seq=abs(an_integer(chance)) % 2**64),
+            goodbye + wire(FrameKind.HANDSHAKE, b"\x91\x03", seq=1),
             resealed(goodbye, kind=chance.choice((0, 8, 255))),
             resealed(goodbye, flags=chance.choice((MORE, SHARED, 2**15))),
             resealed(goodbye, reserved=1),
             goodbye[:20] + bytes(20),
-            sealed(Kind.GOODBYE, b"x", 0) + b"y",
+            sealed(FrameKind.GOODBYE, b"x", 0) + b"y",
             acknowledgement(2**64 - 1) + offer(chance.randbytes(99)),
             resealed(acknowledgement(0), header_len=9) + bytes(9),
         )
@@ -101,7 +103,7 @@ def wrong_slots(chance: random.Random) -> bytes:
     """A body in shared memory, of lengths that no slot has."""
     lengths = chance.choice(((0,), (17,), (2**32 - 1,), (8, 9), (8, 8), (8,)))
     said = b"".join(length.to_bytes(4, "little") for length in lengths)
-    return sealed(Kind.DATA, HEADER, 0, 16, 0, SHARED) + said
+    return sealed(FrameKind.DATA, HEADER, 0, 16, 0, SHARED) + said
 
 
 def control(chance: random.Random) -> bytes:
@@ -131,7 +133,7 @@ def control(chance: random.Random) -> bytes:
     encoded = msgspec.msgpack.encode(message)
     nested = chance.choice((b"\x91", b"\x81\xa1a", b"\xdd\xff\xff\xff\xff", b"\xdb\x7f\xff\xff\xff")) * 9999
     body = chance.choice((encoded, encoded, encoded, encoded[:-1], nested))
-    return b"".join(frames(Outgoing(Kind.CONTROL, b"", [as_octets(body)])))
+    return b"".join(frames(OutgoingFrame(FrameKind.CONTROL, b"", [as_octets(body)])))
 
 
 PEERS: dict[str, Callable[[random.Random], bytes]] = {

@@ -12,8 +12,8 @@ from typing import TypeAlias
 
 import msgspec
 import numpy as np
-from simcluster_backends.sockets.wire.frame import Bytes, Frame, Kind, Preamble, crc32c, header_crc
-from simcluster_backends.sockets.wire.handshake import Handshake, Identity
+from simcluster_backends.sockets.wire.frame import Bytes, Frame, FrameKind, Preamble, crc32c, header_crc
+from simcluster_backends.sockets.wire.handshake import Handshake, PeerIdentity
 from simcluster_backends.sockets.wire.messages import read_from_launcher, read_from_node
 from simcluster_backends.sockets.wire.protocol import PROTOCOL_VERSION
 
@@ -91,8 +91,8 @@ def readers(data: bytes) -> Iterator[tuple[str, Callable[[], object]]]:
     yield "a stranger's connection", lambda: said_by_a_stranger(data)
     yield "a peer's connection", lambda: Feeding(is_open=True).feed(data)
     yield "a peer's connection with shared memory", lambda: _sharing().feed(data)
-    kind = Preamble.read(frames[0]).kind if frames else Kind.CONTROL
-    control = Frame(Kind(kind) if kind in set(Kind) else Kind.CONTROL, b"", body)
+    kind = Preamble.read(frames[0]).kind if frames else FrameKind.CONTROL
+    control = Frame(FrameKind(kind) if kind in set(FrameKind) else FrameKind.CONTROL, b"", body)
     yield "a node on the control lane", lambda: read_from_launcher(control)
     yield "a launcher on the control lane", lambda: read_from_node(control)
     yield "an acceptor's handshake", lambda: handshake(accepts=True).receive(header)
@@ -106,7 +106,7 @@ def said_by_a_stranger(data: bytes) -> bool:
 
 
 def handshake(*, accepts: bool) -> Handshake:
-    return Handshake(STRANGE_KEY, Identity("data", "door"), accepts=accepts)
+    return Handshake(STRANGE_KEY, PeerIdentity("data", "door"), accepts=accepts)
 
 
 def _sharing() -> Feeding:

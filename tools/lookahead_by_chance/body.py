@@ -13,10 +13,10 @@ import torch
 from torch import Tensor
 
 from simcluster.collectives import operations
-from simcluster.collectives.subgroup import Group, subgroup
+from simcluster.collectives.subgroup import NamedSubgroup, subgroup
 from simcluster.errors import PeerLost
 from simcluster.payload import Message, pack
-from simcluster.transport import ANY, Accelerated, Cost, Transport
+from simcluster.transport import ANY, Cost, OptionalVerbs, Transport
 from tests.backends.sim.lookahead.oracle import bits, nothing, now, values
 from tests.support.clusters import IDEAL
 from tools.lookahead_by_chance.program import Aside, Operation, Phase, Program
@@ -27,7 +27,7 @@ class Acts:
 
     def __init__(self, program: Program, node: Transport) -> None:
         self.log: list[tuple[str, float, object]] = []
-        self._program, self._node, self._quicker = program, node, cast(Accelerated, node)
+        self._program, self._node, self._quicker = program, node, cast(OptionalVerbs, node)
         self._rank, self._size = node.rank, node.size
 
     async def run(self) -> list[tuple[str, float, object]]:
@@ -62,7 +62,7 @@ class Acts:
             for place, (ranks, operation) in enumerate(phase.groups):
                 if self._rank in ranks:
                     name = f"g{number}-{place}"
-                    inside = Group(self._node, ranks, name) if phase.is_named else subgroup(self._node, ranks)
+                    inside = NamedSubgroup(self._node, ranks, name) if phase.is_named else subgroup(self._node, ranks)
                     act = self._limited(phase, perform(operation, inside, f"c{number}", seed))
                     group.create_task(self._logged("collective", act))
             if phase.second is not None:

@@ -5,8 +5,8 @@ from __future__ import annotations
 import re
 from typing import Any, NamedTuple
 
-from simcluster_backends.sim.cluster import Cluster
-from simcluster_backends.sim.lookahead import Together
+from simcluster_backends.sim.cluster import SimCluster
+from simcluster_backends.sim.lookahead import ScheduleEntrants
 
 from simcluster.errors import RunError
 from simcluster.transport import Transport
@@ -54,13 +54,13 @@ def compare(program: Program) -> Compared:
     return Compared(differences, skipped)
 
 
-def outcome(program: Program, way: type[Together]) -> tuple[Outcome, Together]:
+def outcome(program: Program, way: type[ScheduleEntrants]) -> tuple[Outcome, ScheduleEntrants]:
     """Run *program* with schedules computed in this *way*."""
 
     async def body(node: Transport) -> object:
         return await Acts(program, node).run()
 
-    cluster = Cluster(
+    cluster = SimCluster(
         topology_of(program),
         program.seed,
         inbox_bytes=program.inbox_bytes,

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from itertools import pairwise
 from math import inf
 
-from simcluster_backends.sim.faults import Faults
+from simcluster_backends.sim.faults import SimFaults
 
 from simcluster.fault_plans.kinds import Crash, Hang, Restart, Slow
 from simcluster.topology import Link, Node, Topology
@@ -64,7 +64,7 @@ def _link(program: Program, number: int, ends: tuple[str, str]) -> Link:
     )
 
 
-def faults_of(program: Program) -> Faults | None:
+def faults_of(program: Program) -> SimFaults | None:
     """Return the faults of *program*, if there are any."""
     found: list[Crash | Restart | Hang | Slow] = []
     for fault in program.faults:
@@ -77,4 +77,4 @@ def faults_of(program: Program) -> Faults | None:
             found.append(Hang(rank=rank, spells=spells))
         else:
             found.append(Slow(rank=rank, factor=3.0, spells=spells))
-    return Faults(found) if found else None
+    return SimFaults(found) if found else None

@@ -19,7 +19,7 @@ from simcluster.lm.request import Request
 from simcluster.lm.serving.on_cluster import shape_of_architecture
 from simcluster.lm.serving.placing import held_bytes, limits_of
 from simcluster.lm.serving.run import answer_all
-from simcluster.lm.serving.setup import Layout, Setup
+from simcluster.lm.serving.setup import PlacementLayout, Setup
 from simcluster.topology import star
 from simcluster.units import format_size
 from tests.lm.models import tiny
@@ -33,11 +33,11 @@ MOST_RATIO: Final = 1.2
 """Of what a process holds above the empty one to its share of the weights."""
 
 LAYOUTS: Final = {
-    "alone": Layout("alone", (0,), (30,)),
-    "29 + 1 layers": Layout("pipeline", (0, 1), (29, 1)),
-    "10 + 10 + 10 layers": Layout("pipeline", (0, 1, 2), (10, 10, 10)),
-    "tensor, 3 nodes": Layout("tensor", (0, 1, 2), (30, 30, 30)),
-    "replicas, 2 nodes": Layout("replicas", (0, 1), (30, 30)),
+    "alone": PlacementLayout("alone", (0,), (30,)),
+    "29 + 1 layers": PlacementLayout("pipeline", (0, 1), (29, 1)),
+    "10 + 10 + 10 layers": PlacementLayout("pipeline", (0, 1, 2), (10, 10, 10)),
+    "tensor, 3 nodes": PlacementLayout("tensor", (0, 1, 2), (30, 30, 30)),
+    "replicas, 2 nodes": PlacementLayout("replicas", (0, 1), (30, 30)),
 }
 CASES: Final[list[tuple[str, Precision]]] = [*((name, "f32") for name in LAYOUTS), ("alone", "bf16"), ("alone", "int8")]
 
@@ -72,7 +72,7 @@ class Held(msgspec.Struct, frozen=True):
 def held(scratch: Path) -> list[Held]:
     """Answer a prompt at every placement, and return what each process held."""
     folder = write(scratch / "tiny", EMPTY)
-    (empty,) = _answered(str(folder), "alone", Layout("alone", (0,), (EMPTY.layers,)), "f32")
+    (empty,) = _answered(str(folder), "alone", PlacementLayout("alone", (0,), (EMPTY.layers,)), "f32")
     return [
         msgspec.structs.replace(one, empty_bytes=empty.peak_bytes)
         for name, precision in CASES
@@ -80,7 +80,7 @@ def held(scratch: Path) -> list[Held]:
     ]
 
 
-def _answered(model: str, name: str, layout: Layout, precision: Precision) -> list[Held]:
+def _answered(model: str, name: str, layout: PlacementLayout, precision: Precision) -> list[Held]:
     """Answer a prompt with *model* at *layout*; return what each process that took part held."""
     architecture = open_model(model).architecture
     shape = shape_of_architecture(architecture, precision, model)

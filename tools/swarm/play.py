@@ -41,7 +41,7 @@ class Counted:
     said: list[str] = field(default_factory=list)
     warned: list[str] = field(default_factory=list)
     unsafe: list[str] = field(default_factory=list)
-    clusters: list[sim.Cluster] = field(default_factory=list)
+    clusters: list[sim.SimCluster] = field(default_factory=list)
     kept_generators: bool = True
 
 
@@ -137,7 +137,7 @@ class _Made:
 @contextmanager
 def _listening(counted: Counted, made: _Made) -> Iterator[None]:
     """Counts draws, keeps records and clusters, and hears what is only logged."""
-    draw, load, make, run_cluster = Ledger.draw, Ledger.load, sim.Cluster, sim.run_cluster
+    draw, load, make, run_cluster = Ledger.draw, Ledger.load, sim.SimCluster, sim.run_cluster
 
     class Kept(make):  # type: ignore[valid-type,misc]
         def __init__(self, *given: Any, **options: Any) -> None:
@@ -167,7 +167,7 @@ def _listening(counted: Counted, made: _Made) -> Iterator[None]:
     root.addHandler(ears)
     noise.setLevel(logging.ERROR)
     Ledger.draw, Ledger.load = drawn, loading  # type: ignore[method-assign]
-    sim.Cluster, sim.run_cluster = Kept, recorded  # type: ignore[misc]
+    sim.SimCluster, sim.run_cluster = Kept, recorded  # type: ignore[misc]
     try:
         with warnings.catch_warnings(record=True) as caught:
             warnings.simplefilter("always")
@@ -175,6 +175,6 @@ def _listening(counted: Counted, made: _Made) -> Iterator[None]:
         counted.warned = [str(warning.message) for warning in caught]
     finally:
         Ledger.draw, Ledger.load = draw, load  # type: ignore[method-assign]
-        sim.Cluster, sim.run_cluster = make, run_cluster  # type: ignore[misc]
+        sim.SimCluster, sim.run_cluster = make, run_cluster  # type: ignore[misc]
         root.removeHandler(ears)
         noise.setLevel(level)

@@ -59,7 +59,7 @@ PLANTED = [
         7,
         "a request to leave is not passed on",
         LAUNCH,
-        "                member.tell(Leave(NOTICE_S))\n",
+        "                member.tell(LeaveOrder(NOTICE_S))\n",
         "                pass\n",
         kinds=("post",),
     ),

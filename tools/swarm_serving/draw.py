@@ -10,14 +10,14 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
-from simcluster.lm.engine.limits import Limits
+from simcluster.lm.engine.limits import EngineLimits
 from simcluster.lm.models.open import open_model
 from simcluster.lm.plan.times import Lengths
 from simcluster.lm.request import Request, Sampling
 from simcluster.lm.serving.on_cluster import shape_of_architecture
 from simcluster.lm.serving.replan import recovery_of
 from simcluster.lm.serving.run import answer_all
-from simcluster.lm.serving.setup import Layout, Setup
+from simcluster.lm.serving.setup import PlacementLayout, Setup
 from simcluster.topology import Topology
 from tests.lm.models.test_trained import SIZES, folder_of
 
@@ -30,7 +30,7 @@ class Case:
     """All that a seed draws. *cancels* has the times at which requests are cancelled, by id."""
 
     topology: Topology
-    layout: Layout
+    layout: PlacementLayout
     limits: dict[str, int]
     requests: list[Request]
     cancels: dict[str, float] = field(default_factory=dict)
@@ -70,7 +70,7 @@ def drawn(seed: int) -> Case:
         prompt = tuple(chance.choices(range(64), k=chance.randint(1, 10)))
         sampling = chance.choice([Sampling(), Sampling(0.8, 40, 0.95, seed=number)])
         requests.append(Request(str(number), prompt, chance.randint(1, CONTEXT - len(prompt)), sampling))
-    case = Case(topology, Layout(kind, ranks, layers, prefill), limits, requests)
+    case = Case(topology, PlacementLayout(kind, ranks, layers, prefill), limits, requests)
     whole = answer_all(setup_of(case, given=True), topology)
     lasts_s = max(answer.times_s[-1] for answer in whole.answers.values())
     arrivals_s = [chance.choice([0.0, chance.uniform(0, lasts_s)]) for _ in requests]
@@ -109,7 +109,7 @@ def _fault(chance: random.Random, case: Case, lasts_s: float) -> dict[str, Any]:
 def setup_of(case: Case, *, given: bool = False) -> Setup:
     """Return the setup of *case*; with the requests *given*, and nothing that follows a loss, or with clients."""
     architecture = open_model(model()).architecture
-    limits = Limits(context=architecture.context, vocabulary=architecture.vocabulary, **case.limits)
+    limits = EngineLimits(context=architecture.context, vocabulary=architecture.vocabulary, **case.limits)
     shape = shape_of_architecture(architecture, "f32", "gpt")
     recovery = None if given else recovery_of(case.topology, Lengths(8, 16), 2)
     return Setup(

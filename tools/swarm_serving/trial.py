@@ -20,14 +20,14 @@ from simcluster_backends import sim
 import simcluster
 from simcluster.errors import PeerLost, RunError
 from simcluster.job import ClusterJob
-from simcluster.lm.engine.desk import Sink, Source
+from simcluster.lm.engine.desk import RequestSource, TokenSink
 from simcluster.lm.engine.scheduler import Scheduler
 from simcluster.lm.request import Request
 from simcluster.lm.serving import program
-from simcluster.lm.serving.desk.front import Answer, Front
+from simcluster.lm.serving.desk.front import PendingAnswer, RequestBroker
 from simcluster.lm.serving.host import _why
 from simcluster.lm.serving.run import answer_all, faults_on
-from simcluster.lm.serving.setup import Layout, Placed, read_setup
+from simcluster.lm.serving.setup import PlacementLayout, PlacementState, read_setup
 from simcluster.runs.record import NodeRecord
 from simcluster.runs.recorder import Recorder
 from simcluster.transport import Transport
@@ -39,7 +39,7 @@ class Clients:
     """The clients of a *front*, the *answers* by id, the *ends* of each, and what is *wrong*."""
 
     def __init__(self, case: Case) -> None:
-        self.front, self.answers, self.wrong = Front(now=lambda: 0.0), dict[str, Answer](), list[str]()
+        self.front, self.answers, self.wrong = RequestBroker(now=lambda: 0.0), dict[str, PendingAnswer](), list[str]()
         asked: list[tuple[float, Request | str]] = [(one.arrival_s, one) for one in case.requests]
         self.events = sorted([*asked, *((at_s, id) for id, at_s in case.cancels.items())], key=lambda event: event[0])
         self.ends: dict[str, int] = {}
@@ -60,11 +60,11 @@ class Clients:
             await asyncio.sleep(1e-3)
         self.front.stop()
 
-    def token(self, answer: Answer) -> None:
+    def token(self, answer: PendingAnswer) -> None:
         if answer.request.id in self.ends:
             self.wrong.append(f"request {answer.request.id}: a token after its end")
 
-    def end(self, answer: Answer, at_s: float) -> None:
+    def end(self, answer: PendingAnswer, at_s: float) -> None:
         self.ends[answer.request.id] = self.ends.get(answer.request.id, 0) + 1
 
 
@@ -97,11 +97,11 @@ _clients: list[Clients] = []
 
 async def play(node: Transport, recorder: Recorder, config_json: str) -> NodeRecord:
     """The program of a node: that of `serve`, without a pacer."""
-    clients, part = _clients[-1], program.Part(recorder, read_setup(config_json))
+    clients, part = _clients[-1], program.ServingPart(recorder, read_setup(config_json))
     front = clients.front
 
     @asynccontextmanager
-    async def desk(placed: Placed) -> AsyncIterator[tuple[Source, Sink]]:
+    async def desk(placed: PlacementState) -> AsyncIterator[tuple[RequestSource, TokenSink]]:
         front.open(asyncio.get_running_loop().call_soon, placed)
         asking = asyncio.create_task(clients.run())
         try:
@@ -123,7 +123,9 @@ async def play(node: Transport, recorder: Recorder, config_json: str) -> NodeRec
 
 def alone(case: Case) -> dict[str, tuple[int, ...]]:
     """Return the tokens of each request of *case*, by id, from one node that answers nothing else."""
-    one_node = Case(case.topology, Layout("alone", (0,), (LAYERS,)), case.limits | {"batches": 1, "guesses": 0}, [])
+    one_node = Case(
+        case.topology, PlacementLayout("alone", (0,), (LAYERS,)), case.limits | {"batches": 1, "guesses": 0}, []
+    )
     expected = {}
     for one in case.requests:
         one_node.requests = [one]

@@ -16,10 +16,10 @@ from simcluster.compute.at_work import at_work
 from simcluster.fault_plans.kinds import Factors, stretched
 from simcluster.process.exits import left_behind
 from simcluster.process.intra_op import use_one_thread
-from simcluster.runs.event_order import Kind
+from simcluster.runs.event_order import EventKind
 from simcluster_backends.common.arguments import name_of
 from simcluster_backends.common.node import Outcome
-from simcluster_backends.common.shares import COMPUTING, Shares
+from simcluster_backends.common.shares import COMPUTING, TimeShares
 
 if TYPE_CHECKING:
     from simcluster.runs.event_notes import Notes
@@ -77,7 +77,7 @@ class DeviceThread:
 
 
 @dataclass(eq=False)
-class Piece:
+class DeviceWork:
     """*work*; its outcome goes into *done*. *waiting* is its future in the queue of the device's thread."""
 
     number: int
@@ -89,7 +89,7 @@ class Piece:
     waiting: Future[None] = field(init=False)
 
 
-class Device:
+class NodeDevice:
     """The device of node *name*. *computing* counts unfinished pieces, *ended* finished ones.
 
     *shares* counts the node's time. *slow* has the slowdowns of the fault plan. For a later replay, *notes* records the
@@ -98,7 +98,7 @@ class Device:
 
     def __init__(self, name: str, recorder: Recorder, *, slow: Factors = (), notes: Notes | None = None) -> None:
         self.computing = self.ended = 0
-        self.shares = Shares()
+        self.shares = TimeShares()
         self._pieces, self._name = 0, name
         self._recorder, self._slow, self._notes = recorder, slow, notes
         self._loop = asyncio.get_running_loop()
@@ -107,15 +107,15 @@ class Device:
         self._judging: Future[None] | None = None
         recorder.settle, recorder.alongside = self._thread.settle, self._alongside
 
-    def submit(self, work: Callable[[], Any]) -> Piece:
+    def submit(self, work: Callable[[], Any]) -> DeviceWork:
         self._pieces += 1
-        piece = Piece(self._pieces, work, self._loop.create_future())
+        piece = DeviceWork(self._pieces, work, self._loop.create_future())
         self.computing += 1
         self.shares.begin(COMPUTING)
         piece.waiting = self._thread.submit(lambda: self._run(piece))
         return piece
 
-    def call_off(self, piece: Piece) -> None:
+    def call_off(self, piece: DeviceWork) -> None:
         """Drop *piece* if it has not begun, and count it down, since `_end` will not."""
         if piece.waiting.cancel():
             self.computing -= 1
@@ -144,7 +144,7 @@ class Device:
         self._judging = self._judge.submit(work)
         return self._judging
 
-    def _run(self, piece: Piece) -> None:
+    def _run(self, piece: DeviceWork) -> None:
         piece.start_s = self._recorder.now()
         try:
             piece.outcome = at_work(piece.work), None
@@ -156,7 +156,7 @@ class Device:
         piece.end_s = self._recorder.now()
         self._loop.call_soon_threadsafe(self._end, piece)
 
-    def _end(self, piece: Piece) -> None:
+    def _end(self, piece: DeviceWork) -> None:
         self.computing -= 1
         self.shares.end(COMPUTING)
         self.ended += 1
@@ -166,5 +166,5 @@ class Device:
             self._notes.answers.took_s.append(piece.end_s - piece.start_s)
         if not piece.done.done():
             if self._notes is not None:
-                self._notes.note(Kind.COMPUTED, piece.number)
+                self._notes.note(EventKind.COMPUTED, piece.number)
             piece.done.set_result(piece.outcome)

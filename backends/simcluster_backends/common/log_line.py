@@ -13,7 +13,7 @@ WAITS_SHOWN, WAIT_CHARACTERS = 3, 100
 
 
 @dataclass(frozen=True)
-class Reading:
+class CounterReading:
     """A node's counters at *at_s* of the run's clock.
 
     *steps* is its planned number of steps, if known; *samples* counts those of the batches that it drew, each of
@@ -36,7 +36,7 @@ MACHINE = ("rss_bytes", "cpu_percent", "machine_cpu_percent", "machine_memory_pe
 """The keys of a reading of process and machine; one that the system does not tell is absent."""
 
 
-def fields_of(before: Reading, now: Reading, *, ended: bool = False) -> dict[str, Any]:
+def fields_of(before: CounterReading, now: CounterReading, *, ended: bool = False) -> dict[str, Any]:
     """Return the line as fields: rates and shares are of the time between the two readings; None if unknown.
 
     *ended*: it is the node's last line. A node that made no step and has not ended says what it waits for.

@@ -15,7 +15,7 @@ COLDEST_C, HOTTEST_C = 0.0, 150.0
 """A sensor that reads outside of this is broken or not connected."""
 
 
-class Machine:
+class MachineMeter:
     """Takes readings with psutil; *latest* is the last one. Percentages are of the time since the one before.
 
     `cpu_percent` is in percent of one core; the other keys are in simcluster_backends.common.log_line. Call `read` from

@@ -19,7 +19,7 @@ FEW = 16
 """Entries of messages that are gone, above one for each queue, that a heap may have."""
 
 
-class Awaited(msgspec.Struct, Generic[R], eq=False):
+class PendingReceive(msgspec.Struct, Generic[R], eq=False):
     """A *receiver* that waits for a message from *source* with *tag*."""
 
     source: int | Any_
@@ -40,7 +40,7 @@ class Mailbox(Generic[R]):
     """
 
     _queues: dict[tuple[int, str], deque[Message]] = field(default_factory=dict)
-    _waiting: list[Awaited[R]] = field(default_factory=list)
+    _waiting: list[PendingReceive[R]] = field(default_factory=list)
     _queued_bytes: dict[int, int] = field(default_factory=dict)
     _arrivals: int = 0
     _first: dict[str, list[tuple[int, int]]] = field(default_factory=dict)
@@ -138,7 +138,7 @@ class Mailbox(Generic[R]):
 
     def wait(self, source: int | Any_, tag: str | Any_, receiver: R) -> None:
         """Add *receiver* after those already waiting."""
-        self._waiting.append(Awaited(source, tag, receiver))
+        self._waiting.append(PendingReceive(source, tag, receiver))
 
     def withdraw(self, receiver: R) -> None:
         """Forget *receiver*, if it still waits."""

@@ -6,9 +6,9 @@ import logging
 import threading
 from collections.abc import Mapping
 
-from simcluster_backends.common.log_line import Reading, fields_of, text_of
-from simcluster_backends.common.machine import Machine
-from simcluster_backends.common.real_node import Activity
+from simcluster_backends.common.log_line import CounterReading, fields_of, text_of
+from simcluster_backends.common.machine import MachineMeter
+from simcluster_backends.common.real_node import NodeActivity
 
 log = logging.getLogger("simcluster.node")
 
@@ -27,7 +27,7 @@ class Narrator:
     what it does without them. A sensor that hangs holds up its own thread, not the lines.
     """
 
-    def __init__(self, activity: Activity) -> None:
+    def __init__(self, activity: NodeActivity) -> None:
         self.machine: Mapping[str, float] = {}
         self._activity, self._wake, self._is_over = activity, threading.Event(), False
         record = activity.recorder.record
@@ -64,7 +64,7 @@ class Narrator:
         self._wanted.set()
 
     def _read_on(self) -> None:
-        machine = Machine()
+        machine = MachineMeter()
         while self._wanted.wait() and not self._is_read:
             self._wanted.clear()
             self.machine = machine.read()
@@ -82,12 +82,12 @@ class Narrator:
         log.info("%s", text_of(self._name, fields), extra={"fields": own | fields})
 
 
-def reading_of(activity: Activity, machine: Mapping[str, float]) -> Reading:
+def reading_of(activity: NodeActivity, machine: Mapping[str, float]) -> CounterReading:
     """Return the counters of the node of *activity* now; in any thread."""
     recorder, pace = activity.recorder, activity.recorder.pace
     samples = pace.samples() if pace is not None else 0
     finished_s = recorder.finished_s
-    return Reading(
+    return CounterReading(
         at_s=recorder.now() if finished_s is None else finished_s,
         step=recorder.step,
         steps=pace.steps if pace is not None and (pace.in_step or samples) else None,

@@ -27,7 +27,7 @@ Outcome: TypeAlias = tuple[Any, BaseException | None]
 """The result of a piece of work, or its exception: a future cannot carry a StopIteration."""
 
 
-class Sending(Protocol):
+class PendingSend(Protocol):
     """A message on its way out: *injected* is done when its last byte has left, or fails with a ConnectionError."""
 
     @property
@@ -44,26 +44,26 @@ class Sending(Protocol):
         """Send none of it or all of it: its `send` was cancelled."""
 
 
-S = TypeVar("S", bound=Sending)
+S = TypeVar("S", bound=PendingSend)
 
 
-class News(Protocol):
+class PeerNews(Protocol):
     """News of peers: *has_news* is whether any has ever gone."""
 
     @property
     def has_news(self) -> bool: ...
 
 
-class Piece(Protocol):
+class WorkPiece(Protocol):
     """A piece of work given to a device."""
 
     done: asyncio.Future[Outcome]
 
 
-P = TypeVar("P", bound=Piece)
+P = TypeVar("P", bound=WorkPiece)
 
 
-class Node(Generic[S, P]):
+class BaseNode(Generic[S, P]):
     """The operations of one node. A backend supplies `_post`, and its device's `_submit` and `_call_off`.
 
     An algorithm gets this object, and no public name leads to anything else of the backend.
@@ -74,7 +74,7 @@ class Node(Generic[S, P]):
         self.rng = NodeRandom(seed, self.name)
         self.recorder = recorder
         self._inbox, self._now = inbox, recorder.now
-        self._news: News = inbox
+        self._news: PeerNews = inbox
 
     @property
     def peers(self) -> tuple[int, ...]:
@@ -104,7 +104,7 @@ class Node(Generic[S, P]):
         self.recorder.span("send", start_s, sending.left_s, to, tag, sending.size_bytes)
 
     async def exchange(self, to: int, source: int, tag: str, content: Sendable) -> Message:
-        """See simcluster.transport.Accelerated."""
+        """See simcluster.transport.OptionalVerbs."""
         payload = as_payload(content)
         self._inbox.check_peer(to)
         if self._news.has_news:

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Annotated, Any, Self, TypeVar
 
 from simcluster.documents.models import Block, block_of, tried
-from simcluster.documents.values import Flag, Value, number, whole
+from simcluster.documents.values import Flag, ValueValidator, number, whole
 from simcluster.documents.yaml import describe
 from simcluster.errors import Problem, closest, nearest, raise_all
 from simcluster.fault_plans.kinds import DEAD_S, LIMITS_S
@@ -21,7 +21,7 @@ GRACE_S = 30.0
 """Time that an algorithm may take to end after its time is up: real clocks differ, and it may clean up."""
 
 
-def seconds(most: float = LIMITS_S[1]) -> Value:
+def seconds(most: float = LIMITS_S[1]) -> ValueValidator:
     """Validate a time."""
     least = LIMITS_S[0]
     expected = f"a number of seconds from {least:g} to {most:.15g}"

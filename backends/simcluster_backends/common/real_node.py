@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from simcluster.payload import Message, Sendable
 from simcluster.transport import ANY, OWN_TAGS, Any_
-from simcluster_backends.common.device import Device, Piece
-from simcluster_backends.common.node import Node
+from simcluster_backends.common.device import DeviceWork, NodeDevice
+from simcluster_backends.common.node import BaseNode
 from simcluster_backends.common.shares import SENDING, WAITING
-from simcluster_backends.common.watchdog import Progress
+from simcluster_backends.common.watchdog import NodeProgress
 
 if TYPE_CHECKING:
     from simcluster.runs.recorder import Recorder
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(eq=False)
-class Numbered:
+class NumberedSend:
     """An outgoing message of *size_bytes*, the *number*-th of its node; *now* is the clock of the run."""
 
     number: int
@@ -36,23 +36,23 @@ class Numbered:
         raise NotImplementedError
 
 
-S = TypeVar("S", bound=Numbered)
+S = TypeVar("S", bound=NumberedSend)
 
 
-class Activity:
+class NodeActivity:
     """An algorithm's progress: *recorded* counts its records, *sending* has (to, tag, bytes) of its pending sends."""
 
-    def __init__(self, inbox: Inbox, device: Device, recorder: Recorder) -> None:
+    def __init__(self, inbox: Inbox, device: NodeDevice, recorder: Recorder) -> None:
         self.inbox, self.device, self.recorder = inbox, device, recorder
         self.recorded = self.sends = 0
         self.sending: dict[int, tuple[int, str, int]] = {}
 
-    def progress(self, moved: int, *, ended: bool = False) -> Progress:
+    def progress(self, moved: int, *, ended: bool = False) -> NodeProgress:
         """Return the node's progress; *moved* counts activity on its connections."""
         done = self.device.ended + self.recorded
         moved += done + self.recorder.record.bytes_received
         computing = self.device.computing + self.device.is_judging
-        return Progress(moved, done, computing, self._pending(), ended)
+        return NodeProgress(moved, done, computing, self._pending(), ended)
 
     def waits(self) -> list[str]:
         """Describe all that the node waits for, its device included."""
@@ -71,10 +71,10 @@ class Activity:
         return self.sends
 
 
-class RealNode(Node[S, Piece]):
+class RealNode(BaseNode[S, DeviceWork]):
     """A node in real time. A backend supplies `_post` and numbers messages with *activity*."""
 
-    def __init__(self, rank: int, names: Sequence[str], seed: int, activity: Activity) -> None:
+    def __init__(self, rank: int, names: Sequence[str], seed: int, activity: NodeActivity) -> None:
         super().__init__(rank, names, seed, activity.recorder, activity.inbox)
         self._activity = activity
 
@@ -100,10 +100,10 @@ class RealNode(Node[S, Piece]):
         self._activity.recorded += 1
         super().record(step=step, **metrics)
 
-    def _submit(self, work: Callable[[], Any]) -> Piece:
+    def _submit(self, work: Callable[[], Any]) -> DeviceWork:
         return self._activity.device.submit(work)
 
-    def _call_off(self, piece: Piece) -> None:
+    def _call_off(self, piece: DeviceWork) -> None:
         self._activity.device.call_off(piece)
 
     def _forget(self, sending: S) -> None:

@@ -9,7 +9,7 @@ COMPUTING, SENDING, WAITING, _NOTHING = range(4)
 """A node's activities; the first one in progress counts. Plain numbers: a message begins and ends two of them."""
 
 
-class Shares:
+class TimeShares:
     """Seconds of a node's time by what it did, operations in progress included.
 
     Each moment counts once: as computing if the device works, else as sending if a send is in flight, else as waiting

@@ -11,7 +11,7 @@ from simcluster.fault_plans.kinds import NEVER_JOINED, too_late
 from simcluster_backends.common.failure import LEFT, Failure
 
 
-class Report(NamedTuple):
+class FailureReport(NamedTuple):
     """The algorithm of *rank* raised *lost*, or another error if that is None.
 
     *is_cut*: the plan had cut the node off from the lost peer. *absence* is why the node was absent before, None if it
@@ -34,7 +34,7 @@ class Report(NamedTuple):
         return self.lost is None and isinstance(self.error, PeerLost)
 
 
-def excuse(report: Report) -> str | None:
+def excuse(report: FailureReport) -> str | None:
     """Return why the node of *report* is lost, or None if its error fails the run.
 
     A node that joined late or rejoined is lost with any peer that it needs; so is one that the plan has cut off from
@@ -47,7 +47,7 @@ def excuse(report: Report) -> str | None:
     return str(report.lost) if report.is_cut or report.absence is not None else None
 
 
-def excuses(reports: Iterable[Report], *, any_ended_well: bool) -> dict[int, str]:
+def excuses(reports: Iterable[FailureReport], *, any_ended_well: bool) -> dict[int, str]:
     """Return why each node of *reports* that has an `excuse` is lost, by rank.
 
     If no node has ended well, the run has failed, possibly because of a late node's error.
@@ -78,10 +78,12 @@ class Verdict:
     own: RunError | None = None  # of the judging process: a failed start, or a limit reached
     has_failed: bool = False  # a node has, against the plan
     _deaths: dict[int, str] = field(default_factory=dict)
-    _causes: list[Report] = field(default_factory=list)
+    _causes: list[FailureReport] = field(default_factory=list)
     _ended_well: int = 0
     _left: bool = False  # a node has
-    _before: dict[int, tuple[str, Report | None]] = field(default_factory=dict)  # by rank: why a node now back was lost
+    _before: dict[int, tuple[str, FailureReport | None]] = field(
+        default_factory=dict
+    )  # by rank: why a node now back was lost
 
     def died(self, rank: int, reason: str, at_s: float = 0.0) -> None:
         self._deaths.setdefault(rank, reason)
@@ -136,7 +138,7 @@ class Verdict:
             return
         absence, death = self._before.get(rank, (None, None))
         is_cut = self.cut_off(rank, error.rank)
-        report = Report(rank, error, is_cut, absence, error=error, ended_well=self._ended_well)
+        report = FailureReport(rank, error, is_cut, absence, error=error, ended_well=self._ended_well)
         self._causes.append(report)
         if excuse(report) is None:
             self.has_failed = True
@@ -174,9 +176,9 @@ class Verdict:
         return self._by_name({**self._deaths, **excused})
 
     def _add(self, rank: int, error: RunError, at_s: float) -> None:
-        self._causes.append(Report(rank, None, error=error, ended_well=self._ended_well, at_s=at_s))
+        self._causes.append(FailureReport(rank, None, error=error, ended_well=self._ended_well, at_s=at_s))
 
-    def _likeliest(self, causes: list[Report]) -> RunError:
+    def _likeliest(self, causes: list[FailureReport]) -> RunError:
         own = [(cause.at_s, cause.error) for cause in causes if cause.lost is None and cause.error is not None]
         if own:
             return min(own, key=lambda found: found[0])[1]

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 
-class Progress(NamedTuple):
+class NodeProgress(NamedTuple):
     """A node's progress: *moved* grows with any activity, *done* with work and records; *computing* counts pieces.
 
     *waits* describes what else its algorithm waits for, and *ended* says whether that has ended.
@@ -35,7 +35,7 @@ class Watchdog:
         self._moved_s = self._done_s = now_s
 
     def standstill(
-        self, nodes: Sequence[Progress], live: Sequence[Progress], now_s: float, *, expects: bool = False
+        self, nodes: Sequence[NodeProgress], live: Sequence[NodeProgress], now_s: float, *, expects: bool = False
     ) -> str:
         """Return why the run makes no progress, or "". A run that *expects* a node may wait for it.
 
@@ -52,7 +52,7 @@ class Watchdog:
             return f"no work done and nothing recorded for {self._idle_s:g} s (idle_s)"
         return ""
 
-    def over_time(self, live: Sequence[Progress], now_s: float) -> str:
+    def over_time(self, live: Sequence[NodeProgress], now_s: float) -> str:
         """Return that an algorithm has exceeded its time limit, or ""."""
         limit_s = self._limit_s
         if limit_s is None or now_s - self._began_s <= limit_s or all(node.ended for node in live):

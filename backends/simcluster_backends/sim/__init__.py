@@ -9,9 +9,9 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from simcluster_backends.sim.run import Cluster, check_options, run_bodies, run_cluster, verdict_of
+    from simcluster_backends.sim.run import SimCluster, check_options, run_bodies, run_cluster, verdict_of
 
-__all__ = ["Cluster", "check_options", "run_bodies", "run_cluster", "verdict_of"]
+__all__ = ["SimCluster", "check_options", "run_bodies", "run_cluster", "verdict_of"]
 
 
 def __getattr__(name: str) -> Any:

@@ -17,17 +17,17 @@ from simcluster.runs.recorder import Recorder
 from simcluster_backends.common.inbox import INBOX_BYTES
 from simcluster_backends.common.waiting import wait_in_words, waiting_at
 from simcluster_backends.sim.devices import DeviceModel
-from simcluster_backends.sim.lookahead import Together
+from simcluster_backends.sim.lookahead import ScheduleEntrants
 from simcluster_backends.sim.loop.clock import Endless, collected_rarely
-from simcluster_backends.sim.loop.event_loop import Drained, SimLoop
+from simcluster_backends.sim.loop.event_loop import LoopDrained, SimLoop
 from simcluster_backends.sim.loop.tasks import SimTask
-from simcluster_backends.sim.member import Member
+from simcluster_backends.sim.member import SimMember
 from simcluster_backends.sim.members import Members
-from simcluster_backends.sim.membership import Departure, Membership
+from simcluster_backends.sim.membership import Departure, SimMembership
 from simcluster_backends.sim.network.flows import Network
 from simcluster_backends.sim.network.models import MODELS
-from simcluster_backends.sim.network.routes import Routes
-from simcluster_backends.sim.resting import Rested
+from simcluster_backends.sim.network.routes import ChannelRoutes
+from simcluster_backends.sim.resting import RestedTransport
 from simcluster_backends.sim.streams import Streams
 from simcluster_backends.sim.transport import SimTransport
 
@@ -43,14 +43,14 @@ Body = Callable[[SimTransport], Awaitable[Any]]
 class Disturbance(Protocol):
     """The faults of a run: see simcluster_backends.sim.faults."""
 
-    def attach(self, cluster: Cluster) -> None: ...
+    def attach(self, cluster: SimCluster) -> None: ...
 
     def schedule(self) -> None: ...
 
-    def on_left(self, node: Member) -> None: ...
+    def on_left(self, node: SimMember) -> None: ...
 
 
-class Cluster:
+class SimCluster:
     """The workers of *topology*, in rank order, subject to *faults*.
 
     *inbox_bytes* and *model* default to the topology's. *rests*: each rank except 0 rests until it is sent a message.
@@ -70,25 +70,25 @@ class Cluster:
         self.topology, self.seed, self._rests = topology, seed, rests
         self.loop = SimLoop(threads, len(topology.workers))  # type: ignore[abstract]  # rejects by name any call that leaves the simulation
         self.network = Network(self.loop.clock)
-        self.routes = Routes(topology, seed, self.loop.clock, self.network, MODELS[model or topology.network])
-        self.membership = Membership(len(topology.workers), self._latency_s)
+        self.routes = ChannelRoutes(topology, seed, self.loop.clock, self.network, MODELS[model or topology.network])
+        self.membership = SimMembership(len(topology.workers), self._latency_s)
         self.members = Members(len(topology.workers), self._first)
         limits_B = (inbox_bytes, topology.inbox_bytes, INBOX_BYTES)
         limit_B = next(given_B for given_B in limits_B if given_B is not None)
         self.streams = Streams(self.loop.clock, self.network, self.routes, self.membership, self.members, limit_B)
         self.tasks: dict[int, SimTask[Any]] = {}
-        self.failures: list[tuple[Member, BaseException]] = []  # exceptions raised by bodies, in order of time
+        self.failures: list[tuple[SimMember, BaseException]] = []  # exceptions raised by bodies, in order of time
         self.gone: dict[int, str] = {}  # why: killed by the fault plan, not started yet, or asked to leave
         self.has_left: set[int] = set()  # ranks that were asked to
         self.faults = faults
         self._bodies: Sequence[Body] = ()
         self._returns: dict[int, asyncio.Future[None]] = {}  # ranks that will be restarted
         self._ending, self._all_here = False, True
-        self._prepare: Callable[[Member], object] = lambda member: None
+        self._prepare: Callable[[SimMember], object] = lambda member: None
         self._context: contextvars.Context | None = None  # of the run, once nodes have begun
         for rank in range(1 if rests else len(topology.workers)):
             self.members[rank]
-        self.together = Together(self.loop, self.members, self.streams, self.membership, self.routes)
+        self.together = ScheduleEntrants(self.loop, self.members, self.streams, self.membership, self.routes)
         if faults is not None:
             faults.attach(self)
 
@@ -116,7 +116,7 @@ class Cluster:
                 cancelled = asyncio.CancelledError("cancelled")
                 ends = [self.tasks[rank] for rank in sorted(self.tasks)]
                 return [cancelled if task.cancelled() else task.exception() or task.result() for task in ends]
-            except Drained:
+            except LoopDrained:
                 what = f"deadlock at {self.loop.time():g} s: nothing can happen any more"
                 raise Deadlock(what, self._waits()) from None
             except Endless as endless:
@@ -133,7 +133,7 @@ class Cluster:
             finally:
                 self._end_all()
 
-    def prepare(self, prepare: Callable[[Member], object]) -> None:
+    def prepare(self, prepare: Callable[[SimMember], object]) -> None:
         """Call *prepare* with each node before it begins."""
         self._prepare = prepare
         for member in self.members:
@@ -143,7 +143,7 @@ class Cluster:
         """Return whether *rank* has neither ended nor died."""
         return rank not in self.membership.departed
 
-    def living(self) -> list[Member]:
+    def living(self) -> list[SimMember]:
         """Return the live nodes, by rank."""
         return [member for member in self.members if self.lives(member.rank)]
 
@@ -201,13 +201,13 @@ class Cluster:
         stream = self.streams.if_used(source, to)
         return stream.way.latency_s if stream is not None else self.latency_s(source, to)
 
-    def _member(self, rank: int, device: DeviceModel, recorder: Recorder) -> Member:
+    def _member(self, rank: int, device: DeviceModel, recorder: Recorder) -> SimMember:
         names = self.topology.workers
         buffer_B = self.topology.nodes[names[rank]].send_buffer_bytes
         cores = self.routes.cores(names[rank])
-        return Member(rank, names, self.loop, self.streams, self.membership, device, recorder, buffer_B, cores)
+        return SimMember(rank, names, self.loop, self.streams, self.membership, device, recorder, buffer_B, cores)
 
-    def _first(self, rank: int) -> Member:
+    def _first(self, rank: int) -> SimMember:
         """Make the first incarnation of *rank*; begin one that has rested until now."""
         name = self.topology.workers[rank]
         device = self.topology.nodes[name].device
@@ -220,12 +220,12 @@ class Cluster:
             self.tasks[rank] = self._context.copy().run(self._begin, member)
         return member
 
-    def _begin(self, member: Member) -> SimTask[Any]:
+    def _begin(self, member: SimMember) -> SimTask[Any]:
         return self.loop.begin(member, self._live(member), f"rank {member.rank} ({member.name})")
 
-    async def _live(self, member: Member) -> Any:
+    async def _live(self, member: SimMember) -> Any:
         """Run *member*'s body, then say goodbye; if the body raises, crash."""
-        node = (Rested if member.rested else SimTransport)(member, self.seed, self.together)
+        node = (RestedTransport if member.rested else SimTransport)(member, self.seed, self.together)
         reason = ENDED
         try:
             try:
@@ -260,13 +260,13 @@ class Cluster:
         self._depart(member, reason)
         return result
 
-    def _cancel(self, member: Member, sparing: object = None) -> None:
+    def _cancel(self, member: SimMember, sparing: object = None) -> None:
         """Cancel the tasks of *member*, except the one to spare."""
         for task in self.loop.unfinished_of(member):
             if task is not sparing:
                 task.cancel()
 
-    def _depart(self, member: Member, reason: str) -> None:
+    def _depart(self, member: SimMember, reason: str) -> None:
         """Record that *member* is gone. Peers learn of it one latency later, after every message that it had sent."""
         # The first departure asks all: until then no node says that it waits.
         concerned = {peer.rank for peer in self.members} if self._all_here else self.streams.sources(member.rank)
@@ -279,7 +279,7 @@ class Cluster:
         if self._rests and member.rank == 0 and (witness := self.members.first_resting()) is not None:
             self.members[witness]  # it ends now, and the others that rest as it does: see records_of
 
-    def _living(self, ranks: Iterable[int]) -> list[Member]:
+    def _living(self, ranks: Iterable[int]) -> list[SimMember]:
         return [self.members[rank] for rank in sorted(ranks) if self.lives(rank)]
 
     def _end_all(self) -> None:

@@ -101,12 +101,12 @@ def slowdown_of(straggler: stragglers.Straggler, random: np.random.Generator) ->
     match straggler:
         case stragglers.Markov(factor=factor, slow_s=slow_s, fast_s=fast_s):
             steps_from = partial(in_turn, random, (slow_s, factor), (fast_s, 1.0))
-            return Stepped(steps_from, FORGOTTEN_CYCLES * (slow_s + fast_s))
+            return SteppedSlowdown(steps_from, FORGOTTEN_CYCLES * (slow_s + fast_s))
         case stragglers.Trace(factors):
-            return Stepped(lambda _: iter(factors))
+            return SteppedSlowdown(lambda _: iter(factors))
         case stragglers.Thermal():
-            return Warming(straggler)
-    return Drawn(partial(draw_factor, straggler, random))
+            return WarmingSlowdown(straggler)
+    return DrawnSlowdown(partial(draw_factor, straggler, random))
 
 
 def draw_factor(straggler: stragglers.Straggler, random: np.random.Generator) -> float:
@@ -128,7 +128,7 @@ def draw_factor(straggler: stragglers.Straggler, random: np.random.Generator) ->
     raise AssertionError(f"{straggler} is not drawn")
 
 
-class Drawn(Slowdown):
+class DrawnSlowdown(Slowdown):
     """A factor drawn per piece of work."""
 
     def __init__(self, draw: Callable[[], float]) -> None:
@@ -139,7 +139,7 @@ class Drawn(Slowdown):
         return work_s * self._draw() if work_s else 0.0
 
 
-class Stepped(Slowdown):
+class SteppedSlowdown(Slowdown):
     """A factor that changes at given times, whether or not the device works.
 
     *steps_from(time)* yields (start, factor), the first from *time* on; the last of a finite sequence holds forever. It
@@ -191,7 +191,7 @@ def in_turn(
         now = off if now is on else on
 
 
-class Warming(Slowdown):
+class WarmingSlowdown(Slowdown):
     """The factor f approaches *factor* while work runs and 1 while the device is idle, exponentially.
 
     From f0, after t seconds of work, f = F - (F - f0) exp(-t/h), with F = *factor* and h = *heating_s*. The work done

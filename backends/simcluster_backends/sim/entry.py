@@ -9,7 +9,7 @@ from simcluster.backend import Simulator
 
 if TYPE_CHECKING:
     from simcluster.job import ClusterJob
-    from simcluster.runs.event_order import Order
+    from simcluster.runs.event_order import EventOrder
     from simcluster.runs.record import RunRecord
     from simcluster.topology import Topology
     from simcluster.topology.plain_flows import PlainFlow
@@ -35,7 +35,7 @@ class SimulatorEntry(Simulator):
 
         return run_bodies(bodies, topology, seed)
 
-    def replay(self, job: ClusterJob, orders: Sequence[Order]) -> RunRecord:
+    def replay(self, job: ClusterJob, orders: Sequence[EventOrder]) -> RunRecord:
         from simcluster_backends.sim.replay.player import replay_cluster
 
         return replay_cluster(job, orders)

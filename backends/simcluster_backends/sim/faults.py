@@ -19,8 +19,8 @@ from simcluster_backends.sim.network.losses import together
 
 if TYPE_CHECKING:
     from simcluster.topology import Hop, Link
-    from simcluster_backends.sim.cluster import Cluster
-    from simcluster_backends.sim.member import Member
+    from simcluster_backends.sim.cluster import SimCluster
+    from simcluster_backends.sim.member import SimMember
     from simcluster_backends.sim.stream import Stream
 
 _ENDS, _DEAD, _BEGINS = range(3)
@@ -31,10 +31,10 @@ def _between(a: int, b: int) -> kinds.Pairs:
     return lambda sender, receiver: {sender, receiver} == {a, b}
 
 
-class Faults:
+class SimFaults:
     """The faults of one run. A node that is silent or unreachable for more than *dead_s* is lost."""
 
-    _cluster: Cluster
+    _cluster: SimCluster
     log: FaultLog
 
     def __init__(self, plan: Sequence[kinds.Fault] = (), dead_s: float = kinds.DEAD_S) -> None:
@@ -42,12 +42,12 @@ class Faults:
         self._at_steps = [number for number, fault in enumerate(plan) if fault.step is not None]
         self._cuts: dict[int, tuple[kinds.Pairs, list[Stream]]] = {}  # active ones, by number in the plan
         self._resets: list[tuple[kinds.Pairs, list[Stream]]] = []  # pairs that connect again
-        self._hung: dict[int, Member] = {}
-        self._told: dict[int, Member] = {}  # to leave
+        self._hung: dict[int, SimMember] = {}
+        self._told: dict[int, SimMember] = {}  # to leave
         self._away: dict[int, int] = {}  # by rank: the number of the fault that ends when it joins or returns
         self._links: dict[int, kinds.LinkFault] = {}
 
-    def attach(self, cluster: Cluster) -> None:
+    def attach(self, cluster: SimCluster) -> None:
         """Attach to *cluster* before any node begins."""
         self._cluster = cluster
         self.log = FaultLog(cluster.loop.time, sees_bytes=True)
@@ -98,7 +98,7 @@ class Faults:
     def _set_alarm(self, time_s: float, what: int, number: int) -> None:
         self._cluster.loop.clock.alarm_at(time_s, partial(self._act, what), number)
 
-    def on_left(self, node: Member) -> None:
+    def on_left(self, node: SimMember) -> None:
         """Log that *node* has left as requested."""
         for number in [number for number, told in self._told.items() if told is node]:
             del self._told[number]

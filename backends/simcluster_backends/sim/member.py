@@ -20,13 +20,13 @@ if TYPE_CHECKING:
     from simcluster_backends.common.inbox import Waiting
     from simcluster_backends.sim.devices import DeviceModel
     from simcluster_backends.sim.loop.event_loop import SimLoop
-    from simcluster_backends.sim.membership import Departure, Membership
+    from simcluster_backends.sim.membership import Departure, SimMembership
     from simcluster_backends.sim.network.cores import Cores
     from simcluster_backends.sim.stream import Stream
     from simcluster_backends.sim.streams import Streams
 
 
-class Member:
+class SimMember:
     """One incarnation of a node. An algorithm gets only its transport and cannot reach into it."""
 
     def __init__(
@@ -35,7 +35,7 @@ class Member:
         names: Sequence[str],
         loop: SimLoop,
         streams: Streams,
-        membership: Membership,
+        membership: SimMembership,
         device: DeviceModel,
         recorder: Recorder,
         send_buffer_bytes: int | None,

@@ -6,32 +6,32 @@ from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from simcluster_backends.sim.member import Member
+    from simcluster_backends.sim.member import SimMember
 
 
 class Members:
     """The current incarnation of each of *size* ranks, made by *make* when first asked for. Iterating yields those."""
 
-    def __init__(self, size: int, make: Callable[[int], Member]) -> None:
+    def __init__(self, size: int, make: Callable[[int], SimMember]) -> None:
         self._size, self._make = size, make
-        self._made: dict[int, Member] = {}
+        self._made: dict[int, SimMember] = {}
 
     def __len__(self) -> int:
         return self._size
 
-    def __getitem__(self, rank: int) -> Member:
+    def __getitem__(self, rank: int) -> SimMember:
         member = self._made.get(rank)
         if member is None:
             member = self._made[rank] = self._make(rank)
         return member
 
-    def __setitem__(self, rank: int, member: Member) -> None:
+    def __setitem__(self, rank: int, member: SimMember) -> None:
         self._made[rank] = member
 
     def __contains__(self, rank: object) -> bool:
         return rank in self._made
 
-    def __iter__(self) -> Iterator[Member]:
+    def __iter__(self) -> Iterator[SimMember]:
         return iter([self._made[rank] for rank in sorted(self._made)])
 
     def first_resting(self) -> int | None:

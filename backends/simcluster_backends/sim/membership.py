@@ -33,7 +33,7 @@ class Severance(NamedTuple):
     fault: Fault
 
 
-class Membership:
+class SimMembership:
     """The departures and returns of *size* nodes; *latency_s* gives the delay of news from one rank to another.
 
     *departed* has the nodes that are gone now, in order of time; *has_news* says whether any node has ever gone.

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from simcluster_backends.sim.network.flows import Flow
 
 
-class Outgoing(msgspec.Struct, eq=False):
+class SimSend(msgspec.Struct, eq=False):
     """A message on its way out: *injected* is done when its last byte has left, at *left_s*. It may be of star.py.
 
     *take_back* is its stream's `withdraw`. *partner* is the receiver of the same exchange, which fails with it. For a
@@ -26,7 +26,7 @@ class Outgoing(msgspec.Struct, eq=False):
     size_bytes: int
     body_B: int
     injected: asyncio.Future[None]
-    take_back: Callable[[Outgoing], None]
+    take_back: Callable[[SimSend], None]
     flow: Flow | None = None
     partner: Waiting | None = None
     left_s: float = 0.0
@@ -43,7 +43,7 @@ class BufferedSend:
     It cannot be withdrawn: the operating system has it.
     """
 
-    def __init__(self, outgoing: Outgoing, now: Callable[[], float]) -> None:
+    def __init__(self, outgoing: SimSend, now: Callable[[], float]) -> None:
         self.size_bytes, self.left_s = outgoing.size_bytes, now()
         self.injected: asyncio.Future[None] = asyncio.Future(loop=outgoing.injected.get_loop())
         self.partner: Waiting | None = None
@@ -71,7 +71,7 @@ class SendBuffer:
         self._held_B: dict[int, int] = {}  # by the peer's rank
         self._leaving: dict[asyncio.Future[None], None] = {}
 
-    def take(self, to: int, outgoing: Outgoing) -> bool:
+    def take(self, to: int, outgoing: SimSend) -> bool:
         """Hold *outgoing* until it has left or an end is gone; return False if there is no room."""
         held_B = self._held_B.get(to, 0) + outgoing.body_B
         if held_B > self._size_bytes or outgoing.injected.done():

@@ -20,7 +20,7 @@ from simcluster_backends.sim.loop.clock import Clock, Endless, collected_rarely
 from simcluster_backends.sim.network.flows import Flow, Network
 from simcluster_backends.sim.network.losses import StallingFlow
 from simcluster_backends.sim.network.models import MODELS
-from simcluster_backends.sim.network.routes import Routes
+from simcluster_backends.sim.network.routes import ChannelRoutes
 
 
 def finish_times(
@@ -34,7 +34,7 @@ def finish_times(
         raise UsageError(Problem("model", repr(model), nearest(model, MODELS)))
     clock = Clock()
     network = Network(clock)
-    routes = Routes(topology, seed, clock, network, MODELS[model or topology.network])
+    routes = ChannelRoutes(topology, seed, clock, network, MODELS[model or topology.network])
     finish_s = [inf] * len(flows)
     for number, flow in enumerate(flows):
         _launch(routes, clock, network, flow, partial(setitem, finish_s, number))
@@ -45,7 +45,7 @@ def finish_times(
 
 
 def _launch(
-    routes: Routes, clock: Clock, network: Network, flow: PlainFlow, finished: Callable[[float], object]
+    routes: ChannelRoutes, clock: Clock, network: Network, flow: PlainFlow, finished: Callable[[float], object]
 ) -> None:
     way = routes.way(flow.source, flow.target)
 

@@ -9,31 +9,31 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-from simcluster_backends.common.mailbox import Awaited
+from simcluster_backends.common.mailbox import PendingReceive
 
 if TYPE_CHECKING:
     from simcluster.payload import Message
     from simcluster.transport import Any_
     from simcluster_backends.common.inbox import Waiting
-    from simcluster_backends.sim.outgoing import Outgoing
+    from simcluster_backends.sim.outgoing import SimSend
 
 
 class Rendezvous:
     """The messages offered to one node, its waiting receives, and the messages that it has admitted."""
 
     def __init__(self) -> None:
-        self._offers: list[tuple[Outgoing, Callable[[Outgoing], object]]] = []
-        self._asks: list[Awaited[Waiting]] = []
+        self._offers: list[tuple[SimSend, Callable[[SimSend], object]]] = []
+        self._asks: list[PendingReceive[Waiting]] = []
         self._admitted: list[Message] = []
 
-    def offer(self, outgoing: Outgoing, answer: Callable[[Outgoing], object]) -> None:
+    def offer(self, outgoing: SimSend, answer: Callable[[SimSend], object]) -> None:
         """Note that *outgoing* has been announced; call *answer* when a receiver asks for it."""
         self._offers.append((outgoing, answer))
         self._match()
 
     def ask(self, source: int | Any_, tag: str | Any_, receiver: Waiting) -> None:
         """Note *receiver*, which waits for a message from *source* with *tag*."""
-        self._asks.append(Awaited(source, tag, receiver))
+        self._asks.append(PendingReceive(source, tag, receiver))
         self._match()
 
     def forget(self, message: Message) -> None:

@@ -20,10 +20,10 @@ if TYPE_CHECKING:
     from simcluster.payload import Message
     from simcluster.topology import Link
     from simcluster_backends.sim.members import Members
-    from simcluster_backends.sim.network.routes import Routes
+    from simcluster_backends.sim.network.routes import ChannelRoutes
 
 
-class Rested(SimTransport):
+class RestedTransport(SimTransport):
     """The transport of a rank that rested: its first recv has waited since the run began."""
 
     _has_waited = False
@@ -39,7 +39,7 @@ class Rested(SimTransport):
 
 
 def records_of(
-    members: Members, routes: Routes, left_s: float | None, latency_s: Callable[[int, int], float]
+    members: Members, routes: ChannelRoutes, left_s: float | None, latency_s: Callable[[int, int], float]
 ) -> list[NodeRecord]:
     """Return the record of every rank. Those that still rest have that of the one which was made to end for them.
 

@@ -20,26 +20,26 @@ from simcluster.process.intra_op import one_thread, usable_cores
 from simcluster.process.kernels import heed_portable
 from simcluster.process.unawaited import unawaited_noticed
 from simcluster.runs.doubts import NOT_AWAITED
-from simcluster.runs.record import Noticed, RunRecord
+from simcluster.runs.record import CodeDoubt, RunRecord
 from simcluster.testing import ComesBack
 from simcluster.topology import star
 from simcluster.watching.board import NodeTelemetry, Telemetry
-from simcluster.watching.telling import Follower, NodeRows, Noted, Watcher, link_telemetry, run_info, with_rows
+from simcluster.watching.telling import Follower, NodeRows, RowContents, Watcher, link_telemetry, run_info, with_rows
 from simcluster.workloads.progress.ledger import Ledger
 from simcluster_backends.common.inbox import INBOX_BYTES
 from simcluster_backends.common.options import RestartCount, Seconds, check
 from simcluster_backends.common.verdict import Verdict
-from simcluster_backends.sim.cluster import Body, Cluster
+from simcluster_backends.sim.cluster import Body, SimCluster
 from simcluster_backends.sim.devices import DeviceModel
-from simcluster_backends.sim.faults import Faults
+from simcluster_backends.sim.faults import SimFaults
 from simcluster_backends.sim.loop.callbacks import owner_of_task
 from simcluster_backends.sim.loop.clock import collected_rarely
 from simcluster_backends.sim.loop.stalls import stalls_reported
-from simcluster_backends.sim.member import Member
+from simcluster_backends.sim.member import SimMember
 from simcluster_backends.sim.resting import records_of
 
 if TYPE_CHECKING:
-    from simcluster.checkpoints.gather import Keeping
+    from simcluster.checkpoints.gather import CheckpointKeeping
     from simcluster.checkpoints.shard import Shard
     from simcluster.job import ClusterJob
     from simcluster.topology import Topology
@@ -47,11 +47,11 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 
-__all__ = ["Cluster", "run_bodies", "run_cluster", "verdict_of"]
+__all__ = ["SimCluster", "run_bodies", "run_cluster", "verdict_of"]
 
 
 @dataclass(frozen=True)
-class Options:
+class SimOptions:
     """Gradients are computed in *threads*; the others are those of real nodes."""
 
     read_elsewhere: ClassVar = ("replicas",)
@@ -87,9 +87,9 @@ def _run_once(job: ClusterJob, wrap: Wrap, device_of: DeviceOf) -> RunRecord:
     assert job.topology is not None, "the simulator needs a topology"
     program = resolve_name(job.program)
     options = {"threads": usable_cores(), **job.options}
-    faults = Faults(job.faults, options.pop("dead_s", DEAD_S))
+    faults = SimFaults(job.faults, options.pop("dead_s", DEAD_S))
     rests = wrap is None and device_of is None and _may_rest(job)
-    cluster = Cluster(job.topology, job.seed, faults=faults, rests=rests, **options)
+    cluster = SimCluster(job.topology, job.seed, faults=faults, rests=rests, **options)
     telemetry, on_step = _watched(job, cluster, faults.log)
 
     def step_ended(rank: int, step: int) -> None:
@@ -97,7 +97,7 @@ def _run_once(job: ClusterJob, wrap: Wrap, device_of: DeviceOf) -> RunRecord:
         if on_step is not None:
             on_step(rank, step)
 
-    def prepare(member: Member) -> None:
+    def prepare(member: SimMember) -> None:
         member.on_step = step_ended if faults.count_steps else on_step
         if device_of is not None:
             member.device = device_of(member.rank, member.device)
@@ -112,7 +112,7 @@ def _run_once(job: ClusterJob, wrap: Wrap, device_of: DeviceOf) -> RunRecord:
 
     started = time.perf_counter()  # for reporting only; no decision depends on it
     error: RunError | None = None
-    unowned: list[Noticed] = []
+    unowned: list[CodeDoubt] = []
     try:
         with unawaited_noticed(partial(_notice, unowned)), stalls_reported(cluster.loop), collected_rarely():
             cluster.run([body] * len(cluster.members))
@@ -131,7 +131,7 @@ def _run_once(job: ClusterJob, wrap: Wrap, device_of: DeviceOf) -> RunRecord:
     return RunRecord(records, elapsed_s, time.perf_counter() - started, error, extra)
 
 
-def verdict_of(cluster: Cluster) -> Verdict:
+def verdict_of(cluster: SimCluster) -> Verdict:
     """Return what went wrong in *cluster*, which has finished, in order of virtual time.
 
     The error is the cause of the first failure; failures that it caused on other nodes are not shown.
@@ -156,13 +156,13 @@ def verdict_of(cluster: Cluster) -> Verdict:
     return verdict
 
 
-def _notice(unowned: list[Noticed], what: str, at: str) -> None:
+def _notice(unowned: list[CodeDoubt], what: str, at: str) -> None:
     """Note a coroutine that was not awaited with the node that freed it; once a run is over, no node does."""
     member = owner_of_task.get()
-    if isinstance(member, Member):
+    if isinstance(member, SimMember):
         member.recorder.record.notice(NOT_AWAITED, what, at)
     else:
-        unowned.append(Noticed(NOT_AWAITED, what, at, 1))
+        unowned.append(CodeDoubt(NOT_AWAITED, what, at, 1))
 
 
 class _Checkpoints:
@@ -171,7 +171,7 @@ class _Checkpoints:
     It never yields, so checkpoints do not change a run's trace.
     """
 
-    def __init__(self, keeping: Keeping, lost: Collection[int]) -> None:
+    def __init__(self, keeping: CheckpointKeeping, lost: Collection[int]) -> None:
         self._keeping, self._lost = keeping, lost
 
     async def hand_in(self, make: Callable[[], Shard]) -> None:
@@ -193,7 +193,7 @@ def _may_rest(job: ClusterJob) -> bool:
 
 
 def _watched(
-    job: ClusterJob, cluster: Cluster, log: FaultLog
+    job: ClusterJob, cluster: SimCluster, log: FaultLog
 ) -> tuple[Callable[[], Telemetry], Callable[[int, int], None] | None]:
     """Return the telemetry of *job*'s watcher, and a function that reports a node's step to all who watch, if any do.
 
@@ -201,7 +201,7 @@ def _watched(
     """
     workers, on_progress = cluster.topology.workers, job.on_progress
     watcher, follower = job.watcher, job.follower
-    noted: defaultdict[int, Noted] = defaultdict(Noted)  # by rank: remembers what it has read
+    noted: defaultdict[int, RowContents] = defaultdict(RowContents)  # by rank: remembers what it has read
 
     def telemetry() -> Telemetry:
         sent = {node.rank: node.recorder.record.sent_to for node in cluster.members}
@@ -227,7 +227,7 @@ def _watched(
     return telemetry, on_step if on_progress is not None or observers else None
 
 
-def _node_telemetry(cluster: Cluster, node: Member, noted: Noted) -> NodeTelemetry:
+def _node_telemetry(cluster: SimCluster, node: SimMember, noted: RowContents) -> NodeTelemetry:
     record, reason = node.recorder.record, cluster.gone.get(node.rank, "")
     noted.read(record.metrics, record.spans, node.recorder.evaluations)
     gone = "expected" if reason == ABSENT else "ended" if node.alive else "lost"
@@ -247,14 +247,14 @@ def _node_telemetry(cluster: Cluster, node: Member, noted: Noted) -> NodeTelemet
 
 def check_options(options: Mapping[str, Any]) -> None:
     """Raise UsageError listing every invalid option."""
-    check(Options, options, "simulator")
+    check(SimOptions, options, "simulator")
 
 
 def run_bodies(
     bodies: Sequence[Body], topology: Topology | None = None, seed: int = 0, *, comes_back: bool = False
 ) -> list[Any]:
     """Run each body as a node, by default on a star of ideal links; with *comes_back*, a body may raise ComesBack."""
-    cluster = Cluster(topology or star(len(bodies)), seed)
+    cluster = SimCluster(topology or star(len(bodies)), seed)
     cluster.streams.gated = comes_back
 
     async def life(body: Body, node: SimTransport) -> Any:

@@ -1,4 +1,4 @@
-"""One wait in the place of several, for a server and its workers: see simcluster.transport.Accelerated.
+"""One wait in the place of several, for a server and its workers: see simcluster.transport.OptionalVerbs.
 
 An object here stands where a future of a task would, for the stream that its message leaves by or the mailbox of its
 node. It notes at the same instant what the task would have noted.
@@ -15,10 +15,10 @@ from simcluster.transport import ANY
 
 if TYPE_CHECKING:
     from simcluster.payload import Message
-    from simcluster_backends.sim.member import Member
+    from simcluster_backends.sim.member import SimMember
 
 
-class Asking:
+class PendingQuestion:
     """A question of *member* to rank *to* that leaves, and then the wait for its *answer*.
 
     *future* ends with the answer, or with None if the caller has to receive it; *waits*: the answer will come there.
@@ -27,7 +27,7 @@ class Asking:
     __slots__ = ("_answer", "_member", "_size_bytes", "_tag", "_to", "future", "since_s", "waits")
 
     def __init__(
-        self, member: Member, future: asyncio.Future[Any], to: int, tag: str, answer: str, size_bytes: int
+        self, member: SimMember, future: asyncio.Future[Any], to: int, tag: str, answer: str, size_bytes: int
     ) -> None:  # fmt: skip
         self._member, self.future, self._to, self._tag, self._answer = member, future, to, tag, answer
         self.waits, self.since_s, self._size_bytes = False, member.loop.clock._now, size_bytes
@@ -49,14 +49,14 @@ class Asking:
         self.future.set_exception(error)
 
 
-class Sharing:
+class FanOut:
     """The messages of *member* under *tag* that have not left; *future* ends when all have left or are lost.
 
     *over* is called with the rank of each, and whether it is lost.
     """
 
     def __init__(
-        self, member: Member, future: asyncio.Future[None], left: int, tag: str, over: Callable[[int, bool], object]
+        self, member: SimMember, future: asyncio.Future[None], left: int, tag: str, over: Callable[[int, bool], object]
     ) -> None:
         self.clock, self.recorder = member.loop.clock, member.recorder
         self.future, self.left, self.tag, self.over = future, left, tag, over
@@ -69,12 +69,12 @@ class Sharing:
             self.future.set_result(None)
 
 
-class Share:
+class FanOutSend:
     """The message to rank *to* among those of *sharing*."""
 
     __slots__ = ("_is_over", "_sharing", "_size_bytes", "_to")
 
-    def __init__(self, sharing: Sharing, to: int, size_bytes: int) -> None:
+    def __init__(self, sharing: FanOut, to: int, size_bytes: int) -> None:
         self._sharing, self._to, self._size_bytes, self._is_over = sharing, to, size_bytes, False
 
     def done(self) -> bool:
@@ -93,7 +93,7 @@ class Share:
             self._sharing.future.set_exception(error)
 
 
-class Gathering:
+class MessageGathering:
     """A receiver of the next *most* messages to *member* from any rank under *tag*, which go *into* a list.
 
     *future* ends when they are there, or earlier if there is news of peers.
@@ -101,7 +101,9 @@ class Gathering:
 
     __slots__ = ("_into", "_left", "_member", "_since_s", "_tag", "future")
 
-    def __init__(self, member: Member, future: asyncio.Future[None], tag: str, most: int, into: list[Message]) -> None:
+    def __init__(
+        self, member: SimMember, future: asyncio.Future[None], tag: str, most: int, into: list[Message]
+    ) -> None:
         self._member, self.future, self._tag, self._left, self._into = member, future, tag, most, into
         self._since_s = member.loop.clock._now
 

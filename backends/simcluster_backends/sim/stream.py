@@ -22,8 +22,8 @@ from simcluster.payload import Message
 from simcluster_backends.common.inbox import fail
 from simcluster_backends.sim.network.flows import Flow
 from simcluster_backends.sim.network.losses import StallingFlow
-from simcluster_backends.sim.outgoing import Outgoing
-from simcluster_backends.sim.transit import NO_GATE, End, Gate, Transit
+from simcluster_backends.sim.outgoing import SimSend
+from simcluster_backends.sim.transit import NO_GATE, Gate, StreamEnd, Transit
 
 if TYPE_CHECKING:
     from simcluster.fault_plans.kinds import Fault
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from simcluster_backends.sim.network.routes import Way
 
 
-NOTHING: Final[deque[Outgoing]] = deque()
+NOTHING: Final[deque[SimSend]] = deque()
 """The queue of a stream on which no message has waited: it stays empty, and takes less memory than one for each."""
 
 
@@ -46,17 +46,17 @@ class Stream:
 
     clock: Clock
     network: Network
-    sender: End
-    receiver: End
+    sender: StreamEnd
+    receiver: StreamEnd
     way: Way
     limit_B: int
     on_drop: Callable[[Fault | None, int], None]
     gate: Gate | None
     transit: Transit = field(init=False)
-    _preparing: list[Outgoing] = field(default_factory=list)
-    _queue: deque[Outgoing] = field(init=False)
-    _offered: Outgoing | None = None  # announced, but not asked for yet
-    _current: Outgoing | None = None  # being injected
+    _preparing: list[SimSend] = field(default_factory=list)
+    _queue: deque[SimSend] = field(init=False)
+    _offered: SimSend | None = None  # announced, but not asked for yet
+    _current: SimSend | None = None  # being injected
     _is_pumping: bool = False
 
     def __post_init__(self) -> None:
@@ -65,7 +65,7 @@ class Stream:
 
     # the stages, in order
 
-    def put(self, outgoing: Outgoing) -> None:
+    def put(self, outgoing: SimSend) -> None:
         """Take *outgoing* through all stages."""
         overhead = self.way.sender
         if overhead is None:
@@ -74,14 +74,14 @@ class Stream:
             self._preparing.append(outgoing)
             overhead.handle(overhead.send_s, self._prepared, outgoing)
 
-    def _prepared(self, outgoing: Outgoing) -> None:
+    def _prepared(self, outgoing: SimSend) -> None:
         if outgoing in self._preparing:  # else it was withdrawn or an end is gone
             self._preparing.remove(outgoing)
             self._enqueue(outgoing)
             if outgoing.on_prepared is not None:
                 outgoing.on_prepared()
 
-    def _enqueue(self, outgoing: Outgoing) -> None:
+    def _enqueue(self, outgoing: SimSend) -> None:
         """Inject *outgoing* if nothing is before it and nothing holds it back, else let it wait."""
         unhindered = self.gate is None and self.receiver.rendezvous is None
         if unhindered and not self._queue and self._current is None and not self._is_pumping and self._has_room():
@@ -110,7 +110,7 @@ class Stream:
             self._inject(self._queue.popleft())
         self._is_pumping = False
 
-    def _is_taken(self, outgoing: Outgoing) -> bool:
+    def _is_taken(self, outgoing: SimSend) -> bool:
         """Announce *outgoing* if necessary; return whether the receiver accepts it without asking."""
         is_closed = self.receiver.inbox.is_closed  # arriving messages are dropped there
         if not is_closed and outgoing is not self._offered:
@@ -118,7 +118,7 @@ class Stream:
             self.clock.alarm_at(self.clock._now + self.way.latency_s, self._announced, outgoing)
         return is_closed
 
-    def _announced(self, outgoing: Outgoing) -> None:
+    def _announced(self, outgoing: SimSend) -> None:
         if self._offered is not outgoing or self.receiver.rendezvous is None:
             return
         if self.gate is not None and self.gate.closed_by:
@@ -126,16 +126,16 @@ class Stream:
         else:
             self.receiver.rendezvous.offer(outgoing, self._asked_for)
 
-    def _asked_for(self, outgoing: Outgoing) -> None:
+    def _asked_for(self, outgoing: SimSend) -> None:
         self.clock.alarm_at(self.clock._now + self.way.latency_s, self._admit, outgoing)
 
-    def _admit(self, outgoing: Outgoing) -> None:
+    def _admit(self, outgoing: SimSend) -> None:
         if self.gate is not None and self.gate.closed_by:
             self.gate.admitted = outgoing
         elif self._queue and self._queue[0] is outgoing and self._current is None:
             self._inject(self._queue.popleft())
 
-    def _inject(self, outgoing: Outgoing) -> None:
+    def _inject(self, outgoing: SimSend) -> None:
         self._current = outgoing
         way = self.way
         stalls = way.losses.stalls(outgoing.body_B) if way.losses is not None else None
@@ -176,7 +176,7 @@ class Stream:
 
     # called by its ends
 
-    def waiting(self) -> list[Outgoing]:
+    def waiting(self) -> list[SimSend]:
         """Return the messages that have not left yet."""
         return [*([self._current] if self._current else []), *self._queue, *self._preparing]
 
@@ -190,11 +190,11 @@ class Stream:
         """Whether bandwidth and latency alone decide when its messages arrive."""
         return self.gate is None and self.receiver.rendezvous is None and self.way.is_plain
 
-    def prepares(self, outgoing: Outgoing) -> bool:
+    def prepares(self, outgoing: SimSend) -> bool:
         """Return whether the sender's overhead of *outgoing* has not passed yet."""
         return outgoing in self._preparing
 
-    def withdraw(self, outgoing: Outgoing) -> None:
+    def withdraw(self, outgoing: SimSend) -> None:
         """Withdraw *outgoing*, a cancelled send: unless it has left completely, none of it arrives."""
         if outgoing in self._preparing:
             self._preparing.remove(outgoing)  # its overhead is not refunded

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Protocol
 
 from simcluster.rounds import NO_RANK
 from simcluster_backends.sim.stream import Stream
-from simcluster_backends.sim.transit import End, Gate
+from simcluster_backends.sim.transit import Gate, StreamEnd
 
 if TYPE_CHECKING:
     import numpy as np
@@ -15,17 +15,17 @@ if TYPE_CHECKING:
 
     from simcluster.fault_plans.kinds import Fault
     from simcluster_backends.sim.loop.clock import Clock
-    from simcluster_backends.sim.membership import Membership
+    from simcluster_backends.sim.membership import SimMembership
     from simcluster_backends.sim.network.flows import Network
-    from simcluster_backends.sim.network.routes import Routes
+    from simcluster_backends.sim.network.routes import ChannelRoutes
 
 
 class Ends(Protocol):
     """The current incarnation of each rank."""
 
-    def __getitem__(self, rank: int, /) -> End: ...
+    def __getitem__(self, rank: int, /) -> StreamEnd: ...
 
-    def __iter__(self) -> Iterator[End]: ...
+    def __iter__(self) -> Iterator[StreamEnd]: ...
 
 
 class Streams:
@@ -35,7 +35,7 @@ class Streams:
     """
 
     def __init__(
-        self, clock: Clock, network: Network, routes: Routes, membership: Membership, ends: Ends, limit_B: int
+        self, clock: Clock, network: Network, routes: ChannelRoutes, membership: SimMembership, ends: Ends, limit_B: int
     ) -> None:
         self.gated = False
         self.on_stream: Callable[[Stream], object] = lambda stream: None
@@ -45,7 +45,7 @@ class Streams:
         self._membership, self._ends = membership, ends
         self._streams: dict[tuple[int, int], Stream] = {}
         self._sources: dict[int, set[int]] = {}  # ranks that have had a stream to each, whatever its incarnation
-        self._former: dict[int, list[End]] = {}  # earlier incarnations, by rank
+        self._former: dict[int, list[StreamEnd]] = {}  # earlier incarnations, by rank
         self._retired: list[Stream] = []  # from and to them
         self._computed: list[tuple[NDArray[np.int64], NDArray[np.int64]]] = []  # peers and bytes, by rank
         self._unaccepted: dict[tuple[int, int], Stream] = {}  # from new ones, to peers that still use old ones
@@ -130,7 +130,7 @@ class Streams:
             assert not computed_B, f"bytes that {end.name} did not send: {computed_B}"
         assert not any(known_B.values()), f"bytes that no node sent: {known_B}"
 
-    def _make(self, sender: End, receiver: End) -> Stream:
+    def _make(self, sender: StreamEnd, receiver: StreamEnd) -> Stream:
         self._sources.setdefault(receiver.rank, set()).add(sender.rank)
         way, gate = self._routes.way(sender.name, receiver.name), Gate() if self.gated else None
         return Stream(self._clock, self._network, sender, receiver, way, self.limit_B, self.on_drop, gate)

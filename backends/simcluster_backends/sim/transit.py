@@ -16,14 +16,14 @@ if TYPE_CHECKING:
     from simcluster_backends.common.inbox import Inbox
     from simcluster_backends.sim.loop.clock import Clock
     from simcluster_backends.sim.network.routes import Way
-    from simcluster_backends.sim.outgoing import Outgoing
+    from simcluster_backends.sim.outgoing import SimSend
     from simcluster_backends.sim.rendezvous import Rendezvous
 
 
 NO_GATE = "where a plan has such a fault, all streams have gates"
 
 
-class End(Protocol):
+class StreamEnd(Protocol):
     """A node as its streams see it. *killed_by* is the fault that ended it, *hung* counts those that now stop it.
 
     *rendezvous* is None if the node accepts messages without asking.
@@ -53,7 +53,7 @@ class Gate:
 
     closed_by: int = 0  # faults
     held: list[Message] = field(default_factory=list)
-    admitted: Outgoing | None = None  # by the receiver, while this was closed
+    admitted: SimSend | None = None  # by the receiver, while this was closed
     broken: Fault | None = None
     in_flight: dict[int, Message] = field(default_factory=dict)  # by id, in the order of departure
     landed: set[int] = field(default_factory=set)  # ids of those whose latency has passed
@@ -68,10 +68,10 @@ class Transit:
     """
 
     clock: Clock
-    receiver: End
+    receiver: StreamEnd
     way: Way
     gate: Gate | None
-    queue: deque[Outgoing]
+    queue: deque[SimSend]
     on_drop: Callable[[Fault | None, int], None]
     on_end: Callable[[Message], None]
     under_way_B: int = 0

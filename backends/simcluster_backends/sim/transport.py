@@ -13,25 +13,25 @@ from simcluster.process.generators import RANKS
 from simcluster.transport import ANY, Any_, Cost
 from simcluster.workloads import Replica
 from simcluster_backends.common.arguments import check_work
-from simcluster_backends.common.node import Node
+from simcluster_backends.common.node import BaseNode
 from simcluster_backends.sim.loop.workers import LEAST_FLOPS
-from simcluster_backends.sim.outgoing import BufferedSend, Outgoing
-from simcluster_backends.sim.star import Asking, Gathering, Share, Sharing
+from simcluster_backends.sim.outgoing import BufferedSend, SimSend
+from simcluster_backends.sim.star import FanOut, FanOutSend, MessageGathering, PendingQuestion
 
 if TYPE_CHECKING:
     from simcluster.rounds import Rounds
     from simcluster_backends.common.inbox import Waiting
-    from simcluster_backends.sim.lookahead import Together
-    from simcluster_backends.sim.loop.workers import Outcome
-    from simcluster_backends.sim.member import Member
+    from simcluster_backends.sim.lookahead import ScheduleEntrants
+    from simcluster_backends.sim.loop.workers import WorkOutcome
+    from simcluster_backends.sim.member import SimMember
 
 T = TypeVar("T")
 
 
-class SimTransport(Node[Outgoing | BufferedSend, Any]):
+class SimTransport(BaseNode[SimSend | BufferedSend, Any]):
     """The transport of *member*: simcluster.transport.Transport says what every method promises."""
 
-    def __init__(self, member: Member, seed: int, together: Together) -> None:
+    def __init__(self, member: SimMember, seed: int, together: ScheduleEntrants) -> None:
         super().__init__(member.rank, member.names, seed, member.recorder, member.inbox)
         self._member, self._loop = member, member.loop
         self._news, self._together = member.membership, together
@@ -43,7 +43,7 @@ class SimTransport(Node[Outgoing | BufferedSend, Any]):
         return self._inbox.peers
 
     async def rounds_ahead(self, rounds: Rounds) -> int:
-        """See simcluster.transport.Accelerated."""
+        """See simcluster.transport.OptionalVerbs."""
         return await self._together.enter(self.rank, rounds)
 
     async def send(self, to: int, tag: str, content: Sendable) -> None:
@@ -62,7 +62,7 @@ class SimTransport(Node[Outgoing | BufferedSend, Any]):
         return await super().exchange(to, source, tag, content)
 
     async def ask(self, to: int, tag: str, content: Sendable, answer: str) -> Message:
-        """See simcluster.transport.Accelerated."""
+        """See simcluster.transport.OptionalVerbs."""
         if self._together.entered:
             await self._together.leave()
         if not self._member.is_simple:
@@ -72,7 +72,7 @@ class SimTransport(Node[Outgoing | BufferedSend, Any]):
         inbox.check_peer(to)
         future: asyncio.Future[Any] = asyncio.Future(loop=self._loop)
         sizes_B = sizes_of(tag, payload)
-        asking = Asking(self._member, future, to, tag, answer, sum(sizes_B))
+        asking = PendingQuestion(self._member, future, to, tag, answer, sum(sizes_B))
         outgoing = self._put(to, tag, freeze(payload), sizes_B, asking)
         try:
             message: Message | None = await future
@@ -92,14 +92,14 @@ class SimTransport(Node[Outgoing | BufferedSend, Any]):
         return message
 
     async def gather(self, tag: str, most: int, into: list[Message]) -> None:
-        """See simcluster.transport.Accelerated."""
+        """See simcluster.transport.OptionalVerbs."""
         if self._together.entered:
             await self._together.leave()
         member = self._member
         if most == 1 or not member.is_simple or self._inbox.mailbox.has_any(tag):
             into.append(await self.recv(ANY, tag))
             return
-        gathering = Gathering(member, asyncio.Future(loop=self._loop), tag, most, into)
+        gathering = MessageGathering(member, asyncio.Future(loop=self._loop), tag, most, into)
         gathering.wait()
         try:
             await gathering.future
@@ -110,7 +110,7 @@ class SimTransport(Node[Outgoing | BufferedSend, Any]):
     def send_each(
         self, to: Sequence[int], tag: str, content: Sendable, over: Callable[[int, bool], object]
     ) -> Coroutine[Any, Any, None] | None:
-        """See simcluster.transport.Accelerated."""
+        """See simcluster.transport.OptionalVerbs."""
         return self._send_each(to, tag, as_payload(content), over) if self._member.is_simple else None
 
     async def _send_each(
@@ -119,7 +119,7 @@ class SimTransport(Node[Outgoing | BufferedSend, Any]):
         if self._together.entered:
             await self._together.leave()
         member = self._member
-        sharing = Sharing(member, asyncio.Future(loop=self._loop), len(to), tag, over)
+        sharing = FanOut(member, asyncio.Future(loop=self._loop), len(to), tag, over)
         sizes_B = sizes_of(tag, payload)
         size_B = sum(sizes_B)
         is_hollow = all(tensor.is_meta for tensor in payload.tensors)  # then there is nothing to copy for each
@@ -127,7 +127,7 @@ class SimTransport(Node[Outgoing | BufferedSend, Any]):
         outgoing = []
         for rank in to:
             frozen = Payload(tensors, dict(payload.values)) if is_hollow else freeze(payload)
-            outgoing.append(self._put(rank, tag, frozen, sizes_B, Share(sharing, rank, size_B)))
+            outgoing.append(self._put(rank, tag, frozen, sizes_B, FanOutSend(sharing, rank, size_B)))
         if not sharing.left:
             await asyncio.sleep(0)
             return
@@ -169,7 +169,9 @@ class SimTransport(Node[Outgoing | BufferedSend, Any]):
             member.device_lock.give()
         return outcome.result()  # type: ignore[no-any-return]
 
-    def _begin(self, work: Callable[..., T], args: tuple[Any, ...], kwargs: dict[str, Any], cost: Cost) -> Outcome[Any]:
+    def _begin(
+        self, work: Callable[..., T], args: tuple[Any, ...], kwargs: dict[str, Any], cost: Cost
+    ) -> WorkOutcome[Any]:
         hand_over = cost.flops >= LEAST_FLOPS and _is_of_a_replica(work) and not (RANKS.live and _may_draw(work))
         return self._loop.workers.begin(self._member, partial(work, *args, **kwargs), hand_over=hand_over)
 
@@ -179,7 +181,7 @@ class SimTransport(Node[Outgoing | BufferedSend, Any]):
         if self._member.on_step is not None:
             self._member.on_step(self.rank, step)
 
-    def _post(self, to: int, tag: str, payload: Payload) -> Outgoing | BufferedSend | None:
+    def _post(self, to: int, tag: str, payload: Payload) -> SimSend | BufferedSend | None:
         """As promised, except that of a message that fits into the send buffer only the overhead is waited for."""
         member = self._member
         sizes_B = sizes_of(tag, payload)  # refuses what cannot travel
@@ -192,15 +194,15 @@ class SimTransport(Node[Outgoing | BufferedSend, Any]):
             return None
         return outgoing
 
-    def _put(self, to: int, tag: str, frozen: Payload, sizes_B: tuple[int, int], injected: Any) -> Outgoing:
+    def _put(self, to: int, tag: str, frozen: Payload, sizes_B: tuple[int, int], injected: Any) -> SimSend:
         """Put a message on the stream to rank *to*."""
         (header_B, body_B), stream = sizes_B, self._member.stream(to)
         message = Message(self.rank, tag, frozen, header_B + body_B, 0, self.recorder.incarnation)
-        outgoing = Outgoing(message, header_B + body_B, body_B, injected, stream.withdraw)
+        outgoing = SimSend(message, header_B + body_B, body_B, injected, stream.withdraw)
         stream.put(outgoing)
         return outgoing
 
-    def _join(self, to: int, sending: Outgoing | BufferedSend, receiver: Waiting) -> None:
+    def _join(self, to: int, sending: SimSend | BufferedSend, receiver: Waiting) -> None:
         sending.partner = receiver
 
     async def _check_reach(self, to: int) -> None:

@@ -33,9 +33,9 @@ __all__ = [
 def check_options(options: Mapping[str, Any]) -> None:
     """Raise UsageError listing every one of *options* that is invalid for any job."""
     from simcluster_backends.common.options import check
-    from simcluster_backends.sockets.launcher.settings import BACKEND, Options
+    from simcluster_backends.sockets.launcher.settings import BACKEND, SocketOptions
 
-    check(Options, options, BACKEND)
+    check(SocketOptions, options, BACKEND)
 
 
 def get_ready() -> None:

@@ -17,7 +17,7 @@ from simcluster.testing.harness import Owners
 from simcluster_backends.common.event_loop import run_to_its_end
 from simcluster_backends.common.inbox import INBOX_BYTES
 from simcluster_backends.sockets.net.addresses import open_socket
-from simcluster_backends.sockets.node.member import Member
+from simcluster_backends.sockets.node.member import SocketMember
 from simcluster_backends.sockets.node.mesh import Mesh
 from simcluster_backends.sockets.node.order import loop_factory
 from simcluster_backends.sockets.node.transport import SocketTransport
@@ -107,7 +107,7 @@ class _Cluster:
         return [(mesh.listener.host, mesh.listener.port) for mesh in self._meshes]
 
     def _mesh(self, rank: int) -> Mesh:
-        member = Member(rank, self._names, self._recorders[rank], inbox_bytes=self._inbox_bytes)
+        member = SocketMember(rank, self._names, self._recorders[rank], inbox_bytes=self._inbox_bytes)
         return Mesh(member, self._key, self._run, b"")
 
     async def _come_back(self, rank: int) -> None:

@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from simcluster.job import ClusterJob
     from simcluster.runs.record import RunRecord
-    from simcluster_backends.torch.group import Place
-    from simcluster_backends.torch.settings import Options
+    from simcluster_backends.torch.group import WorldPlace
+    from simcluster_backends.torch.settings import TorchOptions
 
 __all__ = ["check_options", "run_cluster"]
 
@@ -23,9 +23,9 @@ _runs = itertools.count()
 def check_options(options: Mapping[str, Any]) -> None:
     """Raise UsageError listing every one of *options* that is invalid for any job."""
     from simcluster_backends.common.options import check
-    from simcluster_backends.torch.settings import BACKEND, Options
+    from simcluster_backends.torch.settings import BACKEND, TorchOptions
 
-    check(Options, options, BACKEND)
+    check(TorchOptions, options, BACKEND)
 
 
 def run_cluster(job: ClusterJob) -> RunRecord:
@@ -58,14 +58,14 @@ def run_cluster(job: ClusterJob) -> RunRecord:
         return thread.submit(_run, job, options, place).result()
 
 
-def _run(job: ClusterJob, options: Options, place: Place | None) -> RunRecord:
+def _run(job: ClusterJob, options: TorchOptions, place: WorldPlace | None) -> RunRecord:
     from simcluster.errors import RunError, WrittenElsewhere
-    from simcluster_backends.torch.group import Place, PrefixStore, store_of_launcher
+    from simcluster_backends.torch.group import PrefixStore, WorldPlace, store_of_launcher
     from simcluster_backends.torch.node import take_part
     from simcluster_backends.torch.starting import run_here
 
     if place is None:
-        place = Place(0, len(job.names), loopback=True)
+        place = WorldPlace(0, len(job.names), loopback=True)
         outcome = run_here(job, options, place)
     else:
         meeting = PrefixStore(f"run {next(_runs)}", store_of_launcher(place, options.start_s))

@@ -22,10 +22,10 @@ from torch._C._distributed_c10d import PrefixStore, Store
 
 from simcluster.errors import LaunchFailed
 from simcluster_backends.torch.frame import parts_of
-from simcluster_backends.torch.group import FOREVER, GIVES_TAG, TAKES_TAG, Group, Place, first_line
+from simcluster_backends.torch.group import FOREVER, GIVES_TAG, TAKES_TAG, TorchGroup, WorldPlace, first_line
 
 
-class Pair(Protocol):
+class DeviceStream(Protocol):
     """Both ends of a stream between two devices; the calls of both must match. They block until the transfer is over,
     and raise RuntimeError, or return with any content, after `abort`.
     """
@@ -91,7 +91,7 @@ def _cuda_card(device: torch.device) -> str:
     return str(torch.cuda.get_device_properties(device).uuid) if dist.is_nccl_available() else ""
 
 
-KINDS: dict[str, tuple[Callable[[torch.device], str], Callable[[Store, int, torch.device], Pair]]] = {
+KINDS: dict[str, tuple[Callable[[torch.device], str], Callable[[Store, int, torch.device], DeviceStream]]] = {
     "cuda": (_cuda_card, Nccl)
 }
 """For a type of device: its card, empty if its tensors travel through the host, and this process's end of a pair."""
@@ -129,14 +129,16 @@ class Turn:
             self._changed.notify_all()
 
 
-class Carrier:
+class DeviceTransfers:
     """The transfers between this rank's *device* and that of *peer*.
 
     A body follows its lead and header, which gloo delivers only once the peer's thread has asked for them. So the peer
     is about to receive the body, whatever its algorithm waits for.
     """
 
-    def __init__(self, group: Group, rank: int, peer: int, device: torch.device, pair: Pair, turn: Turn) -> None:
+    def __init__(
+        self, group: TorchGroup, rank: int, peer: int, device: torch.device, pair: DeviceStream, turn: Turn
+    ) -> None:
         self._group, self._peer, self._device, self._pair, self._turn = group, peer, device, pair, turn
         self._is_lower = rank < peer
         self._giving, self._taking = object(), object()
@@ -182,8 +184,8 @@ class Carrier:
 
 
 def carriers(
-    group: Group, store: Store, place: Place, device: torch.device, cards: Sequence[str]
-) -> Mapping[int, Carrier]:
+    group: TorchGroup, store: Store, place: WorldPlace, device: torch.device, cards: Sequence[str]
+) -> Mapping[int, DeviceTransfers]:
     """Return a carrier for each peer; none unless tensors of all *cards*, by rank, can travel. Blocks.
 
     Each rank makes its pairs in the order of all pairs, so no two ranks wait for each other.
@@ -198,5 +200,5 @@ def carriers(
             except RuntimeError as error:
                 reason = f"{first_line(error)}; with --option nccl=false messages travel through the host"
                 raise LaunchFailed(f"rank {rank} cannot send from device to device", [reason]) from None
-            found[low + high - rank] = Carrier(group, rank, low + high - rank, device, pair, turn)
+            found[low + high - rank] = DeviceTransfers(group, rank, low + high - rank, device, pair, turn)
     return found

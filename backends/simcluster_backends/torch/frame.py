@@ -37,7 +37,7 @@ PART_BYTES = 256 * 1024**2
 HEADER_LIMIT_BYTES = 2**26
 
 
-class Kind(IntEnum):
+class TorchFrameKind(IntEnum):
     """DATA is the algorithm's, CARRIED too, with its tensors in a body on the device. END is the last of a stream; its
     buffer says why (empty: all is well).
     """
@@ -49,10 +49,10 @@ class Kind(IntEnum):
 
 
 @dataclass(frozen=True)
-class Frame:
+class TorchFrame:
     """*header_bytes* of *buffer* are its header; *size_bytes* is what a message counts for, on every backend."""
 
-    kind: Kind
+    kind: TorchFrameKind
     header_bytes: int
     buffer: Tensor
     size_bytes: int = 0
@@ -66,7 +66,7 @@ class Frame:
 _decoder = msgspec.msgpack.Decoder(MessageHeader)
 
 
-def data_frame(tag: str, payload: Payload, carried: torch.device | None = None) -> Frame:
+def data_frame(tag: str, payload: Payload, carried: torch.device | None = None) -> TorchFrame:
     """Return a frame with a copy of *payload*, safe from later changes. Raise TypeError or ValueError.
 
     The copy is on the host, or on the device *carried* if all tensors are there.
@@ -88,29 +88,29 @@ def data_frame(tag: str, payload: Payload, carried: torch.device | None = None) 
         if tensor.nbytes:
             _view(body, at, tensor.nbytes, tensor.dtype, tensor.shape).copy_(tensor.detach())
         at += _up(tensor.nbytes)
-    kind = Kind.CARRIED if is_carried else Kind.DATA
+    kind = TorchFrameKind.CARRIED if is_carried else TorchFrameKind.DATA
     total_bytes = PREAMBLE_BYTES + len(header) + size_bytes
-    return Frame(kind, len(header), buffer, total_bytes, body if is_carried else None)
+    return TorchFrame(kind, len(header), buffer, total_bytes, body if is_carried else None)
 
 
-def control_frame(kind: Kind, content: bytes) -> Frame:
+def control_frame(kind: TorchFrameKind, content: bytes) -> TorchFrame:
     """Return a frame that carries no message."""
     buffer = torch.frombuffer(bytearray(content), dtype=torch.uint8) if content else torch.empty(0, dtype=torch.uint8)
-    return Frame(kind, len(content), buffer)
+    return TorchFrame(kind, len(content), buffer)
 
 
-def read_lead(lead: Tensor, number: int) -> tuple[Kind, int, int, int]:
+def read_lead(lead: Tensor, number: int) -> tuple[TorchFrameKind, int, int, int]:
     """Return (kind, bytes of header, buffer, body). Raise ProtocolError for a lead that no correct peer sends."""
     kind, header_bytes, total_bytes, found, body_bytes = (int(value) for value in lead)
-    if kind not in tuple(Kind) or found != number:
+    if kind not in tuple(TorchFrameKind) or found != number:
         raise ProtocolError(f"a lead of kind {kind} and number {found}, expected a known kind and number {number}")
-    is_message = kind in (Kind.DATA, Kind.CARRIED)
+    is_message = kind in (TorchFrameKind.DATA, TorchFrameKind.CARRIED)
     fits = 0 <= header_bytes <= min(total_bytes, HEADER_LIMIT_BYTES if is_message else total_bytes)
     if not fits or total_bytes > 2 * BODY_LIMIT_BYTES:
         raise ProtocolError(f"a lead of {header_bytes} bytes of header in {total_bytes}")
-    if not 0 <= body_bytes <= (2 * BODY_LIMIT_BYTES if kind == Kind.CARRIED else 0):
+    if not 0 <= body_bytes <= (2 * BODY_LIMIT_BYTES if kind == TorchFrameKind.CARRIED else 0):
         raise ProtocolError(f"a lead of kind {kind} with {body_bytes} bytes on the device")
-    return Kind(kind), header_bytes, total_bytes, body_bytes
+    return TorchFrameKind(kind), header_bytes, total_bytes, body_bytes
 
 
 def read_message(source: int, header_bytes: int, buffer: Tensor, body: Tensor | None = None) -> Message:

@@ -22,7 +22,7 @@ from torch._C._distributed_c10d import HashStore, PrefixStore, Store, TCPStore  
 
 from simcluster.errors import LaunchFailed, Problem, raise_all
 
-__all__ = ["Board", "Group", "HashStore", "Place", "PrefixStore", "Status", "Store", "place_of"]
+__all__ = ["HashStore", "PrefixStore", "RankStatus", "StatusBoard", "Store", "TorchGroup", "WorldPlace", "place_of"]
 
 FOREVER = timedelta(days=365)
 """gloo ends a wait by closing everything, so a live run never lets it time out: the watchdog decides who is dead."""
@@ -31,7 +31,7 @@ DATA_TAG, CONTROL_TAG, UNUSED_TAG, GIVES_TAG, TAKES_TAG = 0, 1, 2, 3, 4
 
 
 @dataclass(frozen=True)
-class Place:
+class WorldPlace:
     """This process's rank and the world size. *loopback*: all processes are on this machine, started by us."""
 
     rank: int
@@ -39,7 +39,7 @@ class Place:
     loopback: bool = False
 
 
-def place_of(environ: Mapping[str, str]) -> Place | None:
+def place_of(environ: Mapping[str, str]) -> WorldPlace | None:
     """Return the place that torchrun, a PyTorchJob or Slurm has set for this process; None if there is none.
 
     Slurm's numbers count only if MASTER_ADDR is set: all tasks are then meant to be one group. Raise UsageError.
@@ -54,7 +54,7 @@ def place_of(environ: Mapping[str, str]) -> Place | None:
     if not problems and not 0 <= rank < size:
         problems.append(Problem("RANK", str(rank), f"0 to {size - 1}, as WORLD_SIZE is {size}"))
     raise_all(problems)
-    return Place(rank, size)
+    return WorldPlace(rank, size)
 
 
 def _number(environ: Mapping[str, str], names: tuple[str, ...], problems: list[Problem]) -> int:
@@ -66,7 +66,7 @@ def _number(environ: Mapping[str, str], names: tuple[str, ...], problems: list[P
     return int(text)
 
 
-def store_of_launcher(place: Place, timeout_s: float) -> Store:
+def store_of_launcher(place: WorldPlace, timeout_s: float) -> Store:
     """Return the store at MASTER_ADDR, torchrun's own if there is one. Raise LaunchFailed."""
     agents = os.environ.get("TORCHELASTIC_USE_AGENT_STORE") == "True"
     host, port = os.environ["MASTER_ADDR"], int(os.environ["MASTER_PORT"])
@@ -74,12 +74,12 @@ def store_of_launcher(place: Place, timeout_s: float) -> Store:
     return PrefixStore(f"simcluster/{os.environ.get('TORCHELASTIC_RESTART_COUNT', '0')}", store)
 
 
-def store_of_ours(place: Place, port: int, timeout_s: float) -> TCPStore:
+def store_of_ours(place: WorldPlace, port: int, timeout_s: float) -> TCPStore:
     """Return a store on loopback, in the process of rank 0; port 0 takes any free port."""
     return _tcp_store("127.0.0.1", port, place, place.rank == 0, timeout_s)
 
 
-def _tcp_store(host: str, port: int, place: Place, here: bool, timeout_s: float) -> TCPStore:
+def _tcp_store(host: str, port: int, place: WorldPlace, here: bool, timeout_s: float) -> TCPStore:
     try:
         timeout = timedelta(seconds=timeout_s)
         return TCPStore(host, port, place.size, here, timeout, wait_for_workers=False, multi_tenant=here)
@@ -88,10 +88,10 @@ def _tcp_store(host: str, port: int, place: Place, here: bool, timeout_s: float)
         raise LaunchFailed(f"rank {place.rank} cannot meet the others", [reason]) from None
 
 
-class Group:
+class TorchGroup:
     """Point-to-point messages between the ranks of one run. Raises LaunchFailed if the ranks do not come together."""
 
-    def __init__(self, store: Store, place: Place, timeout_s: float) -> None:
+    def __init__(self, store: Store, place: WorldPlace, timeout_s: float) -> None:
         self._rank, self._size = place.rank, place.size
         timeout = timedelta(seconds=timeout_s)
         try:
@@ -129,7 +129,7 @@ def first_line(error: BaseException) -> str:
     return text.partition(". This is typically")[0].strip()
 
 
-class Status(msgspec.Struct, array_like=True):
+class RankStatus(msgspec.Struct, array_like=True):
     """A rank's progress. *beat* rises while its process lives; *stop*, set by rank 0, says why all must stop. *places*
     are where its tasks wait, *unread* what they could have received meanwhile.
     """
@@ -146,17 +146,17 @@ class Status(msgspec.Struct, array_like=True):
     unread: list[str] = []
 
 
-_decoder = msgspec.json.Decoder(Status)
+_decoder = msgspec.json.Decoder(RankStatus)
 
 
-class Board:
+class StatusBoard:
     """One run's part of *store*: the status and the news of all ranks. Its methods block.
 
     *fallen* describes the processes that have already ended.
     """
 
     def __init__(
-        self, store: Store, place: Place, names: Sequence[str], fallen: Callable[[], list[str]] = lambda: []
+        self, store: Store, place: WorldPlace, names: Sequence[str], fallen: Callable[[], list[str]] = lambda: []
     ) -> None:
         self._store, self._place, self._names, self._fallen = store, place, names, fallen
 
@@ -174,10 +174,10 @@ class Board:
             time.sleep(0.02)
         return [self._store.get(f"{stage}/{rank}").decode() for rank in range(self._place.size)]
 
-    def post(self, status: Status) -> None:
+    def post(self, status: RankStatus) -> None:
         self._store.set(f"status/{self._place.rank}", msgspec.json.encode(status).decode())
 
-    def read(self) -> list[Status]:
+    def read(self) -> list[RankStatus]:
         """Return the status of every rank; each must have posted one."""
         values = self._store.multi_get([f"status/{rank}" for rank in range(self._place.size)])
         return [_decoder.decode(value) for value in values]

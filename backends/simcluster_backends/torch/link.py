@@ -18,20 +18,20 @@ import torch
 
 from simcluster.errors import ProtocolError
 from simcluster.process.exits import left_behind
-from simcluster_backends.common.real_node import Numbered
-from simcluster_backends.torch.carrier import Carrier
-from simcluster_backends.torch.frame import LEAD_NUMBERS, Frame, Kind, content_of, parts_of, read_lead
-from simcluster_backends.torch.group import CONTROL_TAG, Group, first_line
+from simcluster_backends.common.real_node import NumberedSend
+from simcluster_backends.torch.carrier import DeviceTransfers
+from simcluster_backends.torch.frame import LEAD_NUMBERS, TorchFrame, TorchFrameKind, content_of, parts_of, read_lead
+from simcluster_backends.torch.group import CONTROL_TAG, TorchGroup, first_line
 
 NEWS_BYTES = 512
 
 
 @dataclass(eq=False)
-class Sending(Numbered):
+class TorchSend(NumberedSend):
     """A *frame* queued on *link*. *injected* gets a result once it has left, or a ConnectionError."""
 
-    link: Link
-    frame: Frame
+    link: RankLink
+    frame: TorchFrame
     on_left: Callable[[], object]
     begun: bool = False
 
@@ -39,7 +39,7 @@ class Sending(Numbered):
         self.link.withdraw(self)
 
 
-class Link:
+class RankLink:
     """The streams to and from *rank*. They begin with `start`; they end with an END each way, or with the peer.
 
     *received* is called with the rank and each frame's kind, bytes of header, buffer and body, and returns whether
@@ -47,15 +47,16 @@ class Link:
     """
 
     def __init__(
-        self, group: Group, rank: int, loop: asyncio.AbstractEventLoop, received: Callable[..., bool],
-        gone: Callable[[int, str], None], expect_end: Callable[[int, str], None], carrier: Carrier | None = None,
+        self, group: TorchGroup, rank: int, loop: asyncio.AbstractEventLoop, received: Callable[..., bool],
+        gone: Callable[[int, str], None], expect_end: Callable[[int, str], None],
+        carrier: DeviceTransfers | None = None,
     ) -> None:  # fmt: skip
         self.rank = rank
         self.moved = 0  # frames, in both directions
         self._group, self._loop, self._carrier = group, loop, carrier
         self._take, self._gone, self._expect_end = received, gone, expect_end
-        self._queue: deque[Sending] = deque()
-        self._begun: Sending | None = None
+        self._queue: deque[TorchSend] = deque()
+        self._begun: TorchSend | None = None
         self._changed = threading.Condition()
         self._room = threading.Event()
         self._closed = ""
@@ -70,13 +71,13 @@ class Link:
 
     def put(
         self,
-        frame: Frame,
+        frame: TorchFrame,
         number: int = 0,
         on_left: Callable[[], object] = lambda: None,
         now: Callable[[], float] = time.monotonic,
-    ) -> Sending:
+    ) -> TorchSend:
         """Queue *frame* after all others."""
-        sending = Sending(number, frame.size_bytes, self._loop.create_future(), now, self, frame, on_left)
+        sending = TorchSend(number, frame.size_bytes, self._loop.create_future(), now, self, frame, on_left)
         with self._changed:
             if self._closed:
                 sending.injected.set_exception(ConnectionError(self._closed))
@@ -85,7 +86,7 @@ class Link:
                 self._changed.notify()
         return sending
 
-    def withdraw(self, sending: Sending) -> None:
+    def withdraw(self, sending: TorchSend) -> None:
         """Drop *sending* if it has not begun; else send all of it, since half a message would break the stream."""
         with self._changed:
             if not sending.begun and sending in self._queue:
@@ -154,10 +155,10 @@ class Link:
             number += 1
             self.moved += 1
             self._tell(self._left, sending)
-            if frame.kind is Kind.END:
+            if frame.kind is TorchFrameKind.END:
                 return
 
-    def _next(self) -> Sending | None:
+    def _next(self) -> TorchSend | None:
         with self._changed:
             self._begun = None
             self._changed.wait_for(lambda: self._queue or self._closed)
@@ -177,12 +178,12 @@ class Link:
                 buffer = torch.empty(total_bytes, dtype=torch.uint8)
                 for part in parts_of(buffer):
                     self._group.recv(self.rank, part)
-                body = self._body(body_bytes) if kind is Kind.CARRIED else None
+                body = self._body(body_bytes) if kind is TorchFrameKind.CARRIED else None
                 number += 1
                 self.moved += 1
                 self._room.clear()
                 self._tell(self._received, kind, header_bytes, buffer, body)
-                if kind is Kind.END:
+                if kind is TorchFrameKind.END:
                     return
                 del buffer, body, lead
                 self._room.wait()
@@ -216,7 +217,9 @@ class Link:
 
     # callbacks in the loop
 
-    def _received(self, kind: Kind, header_bytes: int, buffer: torch.Tensor, body: torch.Tensor | None) -> None:
+    def _received(
+        self, kind: TorchFrameKind, header_bytes: int, buffer: torch.Tensor, body: torch.Tensor | None
+    ) -> None:
         try:
             room = self._take(self.rank, kind, header_bytes, buffer, body)
         except ProtocolError as error:
@@ -226,11 +229,11 @@ class Link:
         if room:
             self._room.set()
 
-    def _left(self, sending: Sending) -> None:
+    def _left(self, sending: TorchSend) -> None:
         sending.on_left()
         with suppress(asyncio.InvalidStateError):
             sending.injected.set_result(None)
 
-    def _failed(self, sending: Sending, reason: str) -> None:
+    def _failed(self, sending: TorchSend, reason: str) -> None:
         if not sending.injected.done():
             sending.injected.set_exception(ConnectionError(reason))

@@ -17,9 +17,9 @@ from simcluster.testing.harness import Owners
 from simcluster_backends.common.event_loop import run_to_its_end
 from simcluster_backends.common.inbox import INBOX_BYTES
 from simcluster_backends.common.precise_loop import asyncios_own
-from simcluster_backends.torch.carrier import Carrier, card_of, carriers
-from simcluster_backends.torch.group import Group, HashStore, Place
-from simcluster_backends.torch.member import Member, TorchTransport
+from simcluster_backends.torch.carrier import DeviceTransfers, card_of, carriers
+from simcluster_backends.torch.group import HashStore, TorchGroup, WorldPlace
+from simcluster_backends.torch.member import TorchMember, TorchTransport
 
 Body: TypeAlias = Callable[[TorchTransport], Awaitable[Any]]
 
@@ -34,10 +34,10 @@ def run_bodies(
     why. Raise TimeoutError if not all have ended after *timeout_s*. Tensors on *device* travel from there if they can.
     """
     store, size = HashStore(), len(bodies)
-    places = [Place(rank, size, True) for rank in range(size)]
+    places = [WorldPlace(rank, size, True) for rank in range(size)]
     cards = [f"{card} of {rank}" if (card := card_of(device)) else "" for rank in range(size)]
     with ThreadPoolExecutor(size) as threads:  # creating a group blocks until all ranks have come
-        groups = list(threads.map(lambda place: Group(store, place, 30.0), places))
+        groups = list(threads.map(lambda place: TorchGroup(store, place, 30.0), places))
         ways = list(threads.map(lambda group, place: carriers(group, store, place, device, cards), groups, places))
 
     async def run() -> list[Any]:
@@ -48,14 +48,14 @@ def run_bodies(
 
 
 async def _run(
-    bodies: Sequence[Body], groups: Sequence[Group], ways: Sequence[Mapping[int, Carrier]], seed: int,
+    bodies: Sequence[Body], groups: Sequence[TorchGroup], ways: Sequence[Mapping[int, DeviceTransfers]], seed: int,
     inbox_bytes: int, device: torch.device,
 ) -> list[Any]:  # fmt: skip
     names = [f"node{rank}" for rank in range(len(bodies))]
     started_s = time.perf_counter()
     recorders = [Recorder(rank, name, lambda: time.perf_counter() - started_s) for rank, name in enumerate(names)]
     members = [
-        Member(rank, names, recorder, groups[rank], inbox_bytes=inbox_bytes, device=device, carriers=ways[rank])
+        TorchMember(rank, names, recorder, groups[rank], inbox_bytes=inbox_bytes, device=device, carriers=ways[rank])
         for rank, recorder in enumerate(recorders)
     ]
     owners = Owners(len(names))
@@ -70,7 +70,7 @@ async def _run(
         await asyncio.gather(*(member.close() for member in members))
 
 
-async def _live(member: Member, node: TorchTransport, body: Body, owners: Owners) -> Any:
+async def _live(member: TorchMember, node: TorchTransport, body: Body, owners: Owners) -> Any:
     """Run *body* and say goodbye, except after a Crash. Tasks that it did not await end with it."""
 
     async def own() -> Any:

@@ -14,14 +14,21 @@ from simcluster.compute import HOST
 from simcluster.errors import ENDED, ProtocolError
 from simcluster.payload import Payload
 from simcluster.runs.recorder import Recorder
-from simcluster_backends.common.device import Device
+from simcluster_backends.common.device import NodeDevice
 from simcluster_backends.common.inbox import INBOX_BYTES, Inbox
-from simcluster_backends.common.real_node import Activity, RealNode
-from simcluster_backends.common.watchdog import Progress
-from simcluster_backends.torch.carrier import Carrier
-from simcluster_backends.torch.frame import Frame, Kind, content_of, control_frame, data_frame, read_message
-from simcluster_backends.torch.group import Group
-from simcluster_backends.torch.link import Link, Sending
+from simcluster_backends.common.real_node import NodeActivity, RealNode
+from simcluster_backends.common.watchdog import NodeProgress
+from simcluster_backends.torch.carrier import DeviceTransfers
+from simcluster_backends.torch.frame import (
+    TorchFrame,
+    TorchFrameKind,
+    content_of,
+    control_frame,
+    data_frame,
+    read_message,
+)
+from simcluster_backends.torch.group import TorchGroup
+from simcluster_backends.torch.link import RankLink, TorchSend
 
 log = logging.getLogger("simcluster.torch")
 
@@ -33,7 +40,7 @@ THREADS_S = 0.5
 """Time for threads to end once all connections are cut: those stuck in gloo do not."""
 
 
-class Member:
+class TorchMember:
     """One node among the other ranks of *group*. Created inside its loop.
 
     An algorithm gets only its transport and cannot reach into this. With *carriers*, one for each peer, tensors on
@@ -41,8 +48,8 @@ class Member:
     """
 
     def __init__(
-        self, rank: int, names: Sequence[str], recorder: Recorder, group: Group, *, inbox_bytes: int = INBOX_BYTES,
-        device: torch.device = HOST, carriers: Mapping[int, Carrier] = MappingProxyType({}),
+        self, rank: int, names: Sequence[str], recorder: Recorder, group: TorchGroup, *, inbox_bytes: int = INBOX_BYTES,
+        device: torch.device = HOST, carriers: Mapping[int, DeviceTransfers] = MappingProxyType({}),
     ) -> None:  # fmt: skip
         self.rank, self.name, self.names, self.recorder = rank, names[rank], names, recorder
         self.outcomes: dict[int, bytes] = {}  # handed in by peers
@@ -50,13 +57,13 @@ class Member:
         self.carries = device if carriers else None
         self._loop = asyncio.get_running_loop()
         self.inbox = Inbox(rank, names, self._loop, self._has_room)
-        self.device = Device(self.name, recorder)
-        self.activity = Activity(self.inbox, self.device, recorder)
+        self.device = NodeDevice(self.name, recorder)
+        self.activity = NodeActivity(self.inbox, self.device, recorder)
         self._over: set[int] = set()  # peers with an ended stream
         self.all_over = asyncio.Event()  # every peer has ended or is lost
         calls = self.received, self.gone, self.expect_end
         peers = [peer for peer in range(len(names)) if peer != rank]
-        self.links = {peer: Link(group, peer, self._loop, *calls, carriers.get(peer)) for peer in peers}
+        self.links = {peer: RankLink(group, peer, self._loop, *calls, carriers.get(peer)) for peer in peers}
         if not self.links:
             self.all_over.set()
         for link in self.links.values():
@@ -66,7 +73,7 @@ class Member:
         """Give *content* to *to*, unless it is gone or does not take it; *urgent*: ahead of frames queued to it."""
         if urgent:
             self.links[to].drop_waiting()
-        await self._put_and_wait(to, control_frame(Kind.OUTCOME, content), timeout_s)
+        await self._put_and_wait(to, control_frame(TorchFrameKind.OUTCOME, content), timeout_s)
 
     async def finish(self, reason: str = "", timeout_s: float = 60.0) -> None:
         """Announce that this node's algorithm has ended, well unless there is a *reason*; drop incoming messages."""
@@ -77,7 +84,7 @@ class Member:
                 link.drop_waiting()  # no task waits for those sends any more
                 self._loop.run_in_executor(None, link.warn, reason)
             link.make_room()
-            ends.append(self._put_and_wait(peer, control_frame(Kind.END, reason.encode()), timeout_s))
+            ends.append(self._put_and_wait(peer, control_frame(TorchFrameKind.END, reason.encode()), timeout_s))
         await asyncio.gather(*ends)
 
     def expect_end(self, rank: int, reason: str) -> None:
@@ -110,7 +117,7 @@ class Member:
             log.warning("%s: a piece of its work has not ended after %g s; it is left behind", self.name, WORK_S)
 
     @property
-    def progress(self) -> Progress:
+    def progress(self) -> NodeProgress:
         """This node's progress, for rank 0's watchdog."""
         moved = sum(link.moved for link in self.links.values())
         return self.activity.progress(moved, ended=self.recorder.record.finished_s is not None)
@@ -118,16 +125,16 @@ class Member:
     # called by links
 
     def received(
-        self, rank: int, kind: Kind, header_bytes: int, buffer: torch.Tensor, body: torch.Tensor | None = None
+        self, rank: int, kind: TorchFrameKind, header_bytes: int, buffer: torch.Tensor, body: torch.Tensor | None = None
     ) -> bool:
         """Take a frame from *rank*; return whether there is room for more."""
-        if kind in (Kind.DATA, Kind.CARRIED):
+        if kind in (TorchFrameKind.DATA, TorchFrameKind.CARRIED):
             if self.inbox.lost.get(rank) is not None:
                 return True  # too late: it has been given up
             self.inbox.put(read_message(rank, header_bytes, buffer, body))
             return self.inbox.mailbox.queued_bytes(rank) < self._inbox_bytes
         content = content_of(buffer)
-        if kind is Kind.OUTCOME:
+        if kind is TorchFrameKind.OUTCOME:
             self.outcomes[rank] = content
         else:
             try:
@@ -148,7 +155,7 @@ class Member:
         if self.inbox.mailbox.queued_bytes(source) < self._inbox_bytes:
             self.links[source].make_room()
 
-    async def _put_and_wait(self, to: int, frame: Frame, timeout_s: float) -> None:
+    async def _put_and_wait(self, to: int, frame: TorchFrame, timeout_s: float) -> None:
         try:
             async with asyncio.timeout(timeout_s):
                 await self.links[to].put(frame).injected
@@ -156,21 +163,21 @@ class Member:
             self.gone(to, "it does not accept a goodbye")
 
 
-class TorchTransport(RealNode[Sending]):
+class TorchTransport(RealNode[TorchSend]):
     """The transport of *member*: simcluster.transport.Transport says what every method promises."""
 
-    def __init__(self, member: Member, seed: int) -> None:
+    def __init__(self, member: TorchMember, seed: int) -> None:
         super().__init__(member.rank, member.names, seed, member.activity)
         self._member = member
         self.carries = member.carries
 
-    def _post(self, to: int, tag: str, payload: Payload) -> Sending:
+    def _post(self, to: int, tag: str, payload: Payload) -> TorchSend:
         frame = data_frame(tag, payload, self.carries)
         body_bytes = 0 if frame.body is None else frame.body.numel()
         number = self._activity.number(to, tag, frame.buffer.numel() + body_bytes)
         return self._member.links[to].put(frame, number, lambda: self.recorder.sent(to, frame.size_bytes), self._now)
 
-    def _forget(self, sending: Sending) -> None:
+    def _forget(self, sending: TorchSend) -> None:
         super()._forget(sending)
         if sending.injected.done() and not sending.injected.cancelled():
             sending.injected.exception()  # retrieved, even if the wait was cancelled first

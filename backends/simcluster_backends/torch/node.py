@@ -31,12 +31,12 @@ from simcluster_backends.common.failure import Failure, failure_of
 from simcluster_backends.common.narrator import Narrator
 from simcluster_backends.common.precise_loop import asyncios_own
 from simcluster_backends.common.waiting import wait_in_words, waiting_at
-from simcluster_backends.common.watchdog import Progress, Watchdog
+from simcluster_backends.common.watchdog import NodeProgress, Watchdog
 from simcluster_backends.torch.carrier import card_of, carriers
-from simcluster_backends.torch.group import Board, Group, Place, PrefixStore, Status, Store
-from simcluster_backends.torch.member import Member, TorchTransport
+from simcluster_backends.torch.group import PrefixStore, RankStatus, StatusBoard, Store, TorchGroup, WorldPlace
+from simcluster_backends.torch.member import TorchMember, TorchTransport
 from simcluster_backends.torch.record import conclude, encode, run_error
-from simcluster_backends.torch.settings import Options
+from simcluster_backends.torch.settings import TorchOptions
 from simcluster_backends.torch.telling import Teller
 
 WAITS_SHOWN = 20
@@ -49,7 +49,11 @@ Program: TypeAlias = Callable[[TorchTransport, Recorder, str], Awaitable[NodeRec
 
 
 def take_part(
-    job: ClusterJob, options: Options, place: Place, store: Store, fallen: Callable[[], list[str]] = lambda: []
+    job: ClusterJob,
+    options: TorchOptions,
+    place: WorldPlace,
+    store: Store,
+    fallen: Callable[[], list[str]] = lambda: [],
 ) -> RunRecord | RunError | None:
     """Run this process's rank of *job*. Rank 0 returns the run's record, other ranks their error or None.
 
@@ -59,7 +63,7 @@ def take_part(
     began_s = time.perf_counter()
     heed_portable({"portable": options.portable})
     with one_thread():
-        board = Board(store, place, job.names, fallen)
+        board = StatusBoard(store, place, job.names, fallen)
         config = json.dumps(placeless_config(json.loads(job.config_json)))  # each process has a folder of its own
         said = "\n".join([config, job.program, str(job.seed), *job.names])
         digests = board.agree("here", hashlib.sha256(said.encode()).hexdigest(), options.start_s)
@@ -67,7 +71,7 @@ def take_part(
         if others:
             words = [f"rank {rank} ({job.names[rank]}) has another" for rank in others]
             raise LaunchFailed(f"rank {place.rank} has a different experiment from others", words)
-        group = Group(PrefixStore("gloo", store), place, options.start_s)
+        group = TorchGroup(PrefixStore("gloo", store), place, options.start_s)
         program, problem, held = _prepared(job)
         device = _device(job, place)
         problems = board.agree("ready", problem, options.start_s)
@@ -78,14 +82,14 @@ def take_part(
         check_alike(job.names, board.agree("compared", json.dumps(held), options.start_s))
         cards = board.agree("carried", card_of(device) if options.nccl else "", options.start_s)
         ways = carriers(group, PrefixStore("carriers", store), place, device, cards)
-        board.post(Status())
+        board.post(RankStatus())
         board.tell("")
         watched = board.agree("set", "watched" if job.watcher is not None else "", options.start_s)
         board.limit(options.dead_s)
 
         async def live(program: Program) -> RunRecord | RunError | None:
-            member = partial(Member, group=group, inbox_bytes=options.inbox_bytes, device=device, carriers=ways)
-            node = _Node(job, options, place, board, member, began_s)
+            member = partial(TorchMember, group=group, inbox_bytes=options.inbox_bytes, device=device, carriers=ways)
+            node = _RankRun(job, options, place, board, member, began_s)
             if watched[0]:
                 node.teller.begin()
             return await node.live(program)
@@ -112,7 +116,7 @@ def check_alike(names: Sequence[str], told: Sequence[str]) -> None:
         raise LaunchFailed("not every rank has the same data", found)
 
 
-def _device(job: ClusterJob, place: Place) -> torch.device:
+def _device(job: ClusterJob, place: WorldPlace) -> torch.device:
     """Return the device of this rank's tensors: the host if the program's module does not say, or if this machine lacks
     the device, which the program reports.
     """
@@ -124,12 +128,12 @@ def _device(job: ClusterJob, place: Place) -> torch.device:
         return HOST
 
 
-class _Node:
+class _RankRun:
     """One run of one rank."""
 
     def __init__(
-        self, job: ClusterJob, options: Options, place: Place, board: Board, member: Callable[..., Member],
-        began_s: float,
+        self, job: ClusterJob, options: TorchOptions, place: WorldPlace, board: StatusBoard,
+        member: Callable[..., TorchMember], began_s: float,
     ) -> None:  # fmt: skip
         self._job, self._rank, self._began_s = job, place.rank, began_s
         self._loop = asyncio.get_running_loop()
@@ -141,7 +145,7 @@ class _Node:
         self._transport = TorchTransport(self._member, job.seed)
         self._narrator = Narrator(self._member.activity)
         self._watchdog = Watchdog(options.stuck_s, options.idle_s, options.limit_s, self._loop.time())
-        self._statuses: list[Status] = []
+        self._statuses: list[RankStatus] = []
         self._stop, self._part_over = "", False
         self._patience_over = asyncio.Event()  # with ranks that do not stop
         self._turn()
@@ -239,7 +243,7 @@ class _Node:
                 waits, places = list(said.waits[:WAITS_SHOWN]), waiting_at(asyncio.all_tasks(self._loop))
                 unread = self._member.inbox.unread() if waits else []
                 progress = said.moved, said.done, said.computing, waits, steps, said.ended
-                self._board.post(Status(number, *progress, self._stop, places, unread))
+                self._board.post(RankStatus(number, *progress, self._stop, places, unread))
                 if over:
                     return
                 found, now_s = self._board.read(), time.monotonic()
@@ -258,7 +262,7 @@ class _Node:
 
     # in the loop
 
-    def _hear(self, found: list[Status]) -> None:
+    def _hear(self, found: list[RankStatus]) -> None:
         before, self._statuses = self._statuses, found
         if self._rank:
             if found[0].stop:
@@ -270,7 +274,7 @@ class _Node:
         if self._stop:
             return
         gone = {*self._member.inbox.lost, *([0] if self._part_over else [])}  # lost or ended
-        nodes = [Progress(said.moved, said.done, said.computing, said.waits, said.ended) for said in found]
+        nodes = [NodeProgress(said.moved, said.done, said.computing, said.waits, said.ended) for said in found]
         live, now_s = {rank: node for rank, node in enumerate(nodes) if rank not in gone}, self._loop.time()
         running = list(live.values())
         reason = self._watchdog.standstill(nodes, running, now_s) or self._watchdog.over_time(running, now_s)

@@ -12,10 +12,10 @@ from simcluster.paths.spool import Spool
 from simcluster.runs.record import NodeRecord, RunRecord, hand_in, put_back, told
 from simcluster_backends.common.failure import Failure
 from simcluster_backends.common.verdict import Verdict
-from simcluster_backends.torch.group import Status
+from simcluster_backends.torch.group import RankStatus
 
 
-class Outcome(msgspec.Struct, array_like=True, frozen=True):
+class RankOutcome(msgspec.Struct, array_like=True, frozen=True):
     """A rank's record; bulk data is separate, in *content*."""
 
     record: NodeRecord
@@ -23,12 +23,12 @@ class Outcome(msgspec.Struct, array_like=True, frozen=True):
     content: bytes
 
 
-_encoder, _decoder = msgspec.msgpack.Encoder(), msgspec.msgpack.Decoder(Outcome)
+_encoder, _decoder = msgspec.msgpack.Encoder(), msgspec.msgpack.Decoder(RankOutcome)
 
 
 def encode(record: NodeRecord, failure: Failure | None) -> bytes:
     rest = replace(record, weights=None, copies=told(record.copies))
-    return _encoder.encode(Outcome(rest, failure, b"".join(hand_in(record))))
+    return _encoder.encode(RankOutcome(rest, failure, b"".join(hand_in(record))))
 
 
 def run_error(failure: Failure, rank: int, names: Sequence[str]) -> RunError | None:
@@ -45,7 +45,7 @@ def conclude(
     names: Sequence[str],
     outcomes: Mapping[int, bytes],
     lost: Mapping[int, str],
-    statuses: Sequence[Status],
+    statuses: Sequence[RankStatus],
     wall_s: float,
 ) -> RunRecord:
     """Return the run's record. Its error is a stop, else a rank's own failure, else a death, else a lost peer."""

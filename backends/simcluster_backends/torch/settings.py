@@ -8,22 +8,22 @@ from simcluster.documents.values import Flag
 from simcluster.errors import Problem, raise_all
 from simcluster.job import ClusterJob
 from simcluster_backends.common.options import NodeOptions, options_of
-from simcluster_backends.torch.group import Place
+from simcluster_backends.torch.group import WorldPlace
 
 BACKEND = "torch backend"
 
 
 @dataclass(frozen=True, kw_only=True)
-class Options(NodeOptions):
+class TorchOptions(NodeOptions):
     """With *nccl*, tensors travel from one CUDA device to another if every rank has its own."""
 
     nccl: Flag = True
 
 
-def read_options(job: ClusterJob, place: Place | None) -> Options:
+def read_options(job: ClusterJob, place: WorldPlace | None) -> TorchOptions:
     """Return the options of *job*. Raise UsageError listing every problem, including unsupported features."""
     problems = _not_done_here(job)
-    options = options_of(Options, job.options, BACKEND, problems)
+    options = options_of(TorchOptions, job.options, BACKEND, problems)
     if place is not None and place.size != len(job.names):
         expected = f"{len(job.names)} processes, one for each node of the topology: {', '.join(job.names)}"
         problems.append(Problem("WORLD_SIZE", str(place.size), expected))

@@ -26,9 +26,9 @@ from simcluster.paths.inside import append_to, remove
 from simcluster.process.starting import begin_process
 from simcluster.runs.record import RunRecord
 from simcluster_backends.common.narrator import log as lines
-from simcluster_backends.torch.group import Place, store_of_ours
+from simcluster_backends.torch.group import WorldPlace, store_of_ours
 from simcluster_backends.torch.node import take_part
-from simcluster_backends.torch.settings import Options
+from simcluster_backends.torch.settings import TorchOptions
 
 LEAVE_S = 5.0
 
@@ -39,7 +39,7 @@ _BOOT = (
 )
 
 
-class Order(msgspec.Struct):
+class RankInstructions(msgspec.Struct):
     """The instructions for a started process; it logs by *log*: format, level, Loki and the run's name."""
 
     rank: int
@@ -52,7 +52,7 @@ class Order(msgspec.Struct):
     log: tuple[str, str, str, str]
 
 
-def run_here(job: ClusterJob, options: Options, place: Place) -> RunRecord | RunError | None:
+def run_here(job: ClusterJob, options: TorchOptions, place: WorldPlace) -> RunRecord | RunError | None:
     """Run *job* with this process at *place*, rank 0; when this returns or raises, all other processes have ended."""
     store = store_of_ours(place, 0, options.start_s)
     processes: list[subprocess.Popen[bytes]] = []
@@ -75,7 +75,9 @@ def run_here(job: ClusterJob, options: Options, place: Place) -> RunRecord | Run
                 settings = logs.current()
                 logging_ = settings.format, logs.level_of_nodes(), settings.loki, str(job.about.get("name", ""))
                 given = asdict(options)
-                order = Order(rank, store.port, job.names, job.config_json, job.seed, job.program, given, logging_)
+                order = RankInstructions(
+                    rank, store.port, job.names, job.config_json, job.seed, job.program, given, logging_
+                )
                 _start(order, log, processes)
             if job.log_folder is not None:
                 files.enter_context(_lines_in(files.enter_context(_log_file(job.log_folder, job.names[0]))))
@@ -113,7 +115,7 @@ def _lines_in(file: IO[bytes]) -> Iterator[None]:
         handler.stream.close()
 
 
-def _start(order: Order, log: IO[bytes] | int, processes: list[subprocess.Popen[bytes]]) -> None:
+def _start(order: RankInstructions, log: IO[bytes] | int, processes: list[subprocess.Popen[bytes]]) -> None:
     process = subprocess.Popen(  # noqa: S603
         [sys.executable, "-c", _BOOT],
         stdin=subprocess.PIPE,
@@ -145,12 +147,12 @@ def _end(processes: Sequence[subprocess.Popen[bytes]], leave_s: float) -> None:
 def obey() -> int:
     """Run a started process from start to end; return its exit code."""
     line = os.fdopen(os.dup(0), "rb").readline()
-    order = msgspec.json.decode(line, type=Order)
+    order = msgspec.json.decode(line, type=RankInstructions)
     job = ClusterJob(order.names, order.config_json, order.seed, program=order.program)
     begin_process(job.preloads)
     threading.Thread(target=_leave_with_parent, daemon=True).start()
-    options = msgspec.convert(order.options, type=Options)
-    place = Place(order.rank, len(order.names), loopback=True)
+    options = msgspec.convert(order.options, type=TorchOptions)
+    place = WorldPlace(order.rank, len(order.names), loopback=True)
     form, level, loki, title = order.log
     logging.basicConfig(level=logging.INFO, format=logs.TEXT)
     logs.log_as_node(logs.LogSettings(form, level, loki, "node", title, order.rank))

@@ -12,14 +12,14 @@ from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING
 
 from simcluster.errors import ENDED
-from simcluster.watching.board import NodeTelemetry, Telemetry, Words
-from simcluster.watching.telling import Noted, link_telemetry, run_info, with_rows
+from simcluster.watching.board import NodeTelemetry, PlainModel, Telemetry
+from simcluster.watching.telling import RowContents, link_telemetry, run_info, with_rows
 from simcluster_backends.common.log_line import MACHINE
 
 if TYPE_CHECKING:
     from simcluster.job import ClusterJob
-    from simcluster_backends.torch.group import Board
-    from simcluster_backends.torch.member import Member
+    from simcluster_backends.torch.group import StatusBoard
+    from simcluster_backends.torch.member import TorchMember
 
 log = logging.getLogger("simcluster.torch")
 
@@ -27,7 +27,7 @@ END_S = 5.0
 """Time for the last news; beyond it, the thread is left alone."""
 
 
-class News(Words):
+class RankNews(PlainModel):
     """A rank's state as it reports it, and its traffic by peer."""
 
     node: NodeTelemetry
@@ -43,8 +43,8 @@ class Teller:
     def __init__(
         self,
         job: ClusterJob,
-        board: Board,
-        member: Member,
+        board: StatusBoard,
+        member: TorchMember,
         machine: Callable[[], Mapping[str, float]],
         now: Callable[[], float],
         silent: Callable[[int], float],
@@ -53,7 +53,7 @@ class Teller:
         self._job, self._board, self._member = job, board, member
         self._machine, self._now, self._silent, self._interval_s = machine, now, silent, interval_s
         self._watcher = job.watcher if member.rank == 0 else None
-        self._noted, self._last, self._is_over = Noted(), Telemetry(elapsed_s=0.0), threading.Event()
+        self._noted, self._last, self._is_over = RowContents(), Telemetry(elapsed_s=0.0), threading.Event()
         self._thread: threading.Thread | None = None
 
     def begin(self) -> None:
@@ -86,7 +86,7 @@ class Teller:
         except Exception as error:  # such as a store that is gone, which the heartbeats report
             log.debug("%s tells no news any more: %s", self._member.name, error)
 
-    def _news(self) -> News:
+    def _news(self) -> RankNews:
         """Return the news of this rank; in any thread."""
         recorder, said = self._member.recorder, self._member.progress
         record, readings = recorder.record, self._machine()
@@ -103,12 +103,12 @@ class Teller:
             bytes_received=record.bytes_received,
         )
         machine = {key: readings.get(key) for key in MACHINE}
-        return News(node=with_rows(node.model_copy(update=machine), self._noted, sent_to), sent_to=sent_to)
+        return RankNews(node=with_rows(node.model_copy(update=machine), self._noted, sent_to), sent_to=sent_to)
 
     def _telemetry(self) -> Telemetry:
         """Return the state of all ranks."""
         names, lost = self._job.names, dict(self._member.inbox.lost)
-        told = [News.model_validate_json(text) if text else None for text in self._board.told()]
+        told = [RankNews.model_validate_json(text) if text else None for text in self._board.told()]
         nodes = []
         for rank, (name, news) in enumerate(zip(names, told, strict=True)):
             node = news.node if news is not None else NodeTelemetry(name=name, rank=rank, state="joined")

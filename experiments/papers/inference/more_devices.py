@@ -8,8 +8,8 @@ from functools import cache
 
 from experiments.papers.frame import Check, Lab, Paper, agrees, exceeds
 from simcluster.lm.plan.placements import rank
-from simcluster.lm.plan.shape import PRESETS, Shape, with_weights
-from simcluster.lm.plan.shelf import Shelf
+from simcluster.lm.plan.shape import PRESETS, ModelShape, with_weights
+from simcluster.lm.plan.shelf import ClusterModelCosts
 from simcluster.lm.plan.times import Lengths
 from simcluster.topology import star
 
@@ -37,11 +37,11 @@ TRANSFER_MS = {4: 34.06, 8: 289.75}
 WITHIN = 0.10
 
 
-def token_ms(shape: Shape, n: int, memory_Bps: float, latency_s: float, bandwidth: str = "1 Gbps") -> float:
+def token_ms(shape: ModelShape, n: int, memory_Bps: float, latency_s: float, bandwidth: str = "1 Gbps") -> float:
     """Return the plan's time of a token on *n* machines around a switch, *latency_s* away from each."""
     device = {"flops": "60 GFLOP/s", "memory_bandwidth": f"{memory_Bps} B/s"}
     topology = star(n, bandwidth=bandwidth, latency=f"{latency_s} s", device=device)
-    found = rank(Shelf(topology, shape, Lengths(1, 1)), 1).placements
+    found = rank(ClusterModelCosts(topology, shape, Lengths(1, 1)), 1).placements
     return 1e3 * next(one.token_s for one in found if one.kind in ("alone", "tensor") and len(one.parts) == n)
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from simcluster.algorithms.facts import Settings, Shares, all_reduce_messages
+from simcluster.algorithms.facts import Settings, StateShares, all_reduce_messages
 
 
 def all_reduce_copies(rank: int, size: int, settings: Settings) -> float:
@@ -20,5 +20,5 @@ def one_bit_adam_copies(rank: int, size: int, settings: Settings) -> float:
     return 3.0 + max(2.0 + all_reduce_messages(1.0, size, settings["schedule"]), 4.0)
 
 
-def zero_shares(size: int, settings: Settings) -> Shares:
-    return Shares(*(1.0 / size if settings["stage"] >= stage else 1.0 for stage in (3, 2, 1)))
+def zero_shares(size: int, settings: Settings) -> StateShares:
+    return StateShares(*(1.0 / size if settings["stage"] >= stage else 1.0 for stage in (3, 2, 1)))

@@ -17,13 +17,13 @@ from torch import Tensor
 from simcluster.algorithms.data_parallel.facts import zero_shares
 from simcluster.algorithms.data_parallel.zero_memory import zero_phases
 from simcluster.algorithms.data_parallel.zero_sums import Gradient, Sums
-from simcluster.algorithms.data_parallel.zero_weights import Held, Weights
+from simcluster.algorithms.data_parallel.zero_weights import HeldBytes, ZeroWeights
 from simcluster.algorithms.facts import Facts, always, by_samples
 from simcluster.algorithms.steps import Lag, Late, resumable, steps
 from simcluster.collectives import ScheduleOf, flatten, naive_all_reduce, share_statistics
 from simcluster.transport import Transport
 from simcluster.workloads import Batch, Replica
-from simcluster.workloads.layers.part import Part
+from simcluster.workloads.layers.part import ParameterPart
 from simcluster.workloads.shares import weight_of
 
 
@@ -51,8 +51,8 @@ async def zero(
     latest updates, so a rank may be that many steps ahead of another. *gather_interval*: in stage 3 no rank has a whole
     model to evaluate except at every *gather_interval*-th step and at the end; rank 0 records those steps.
     """
-    n_d, held = node.size, Held()
-    weights = Weights(node, replica, stage > 0, stage == 3, gather, prefetch, held)
+    n_d, held = node.size, HeldBytes()
+    weights = ZeroWeights(node, replica, stage > 0, stage == 3, gather, prefetch, held)
     owner = replica.pieces(weights.mine)
     held.take("optimizer", owner.state_bytes)
     state = resumable(replica, owner=owner)
@@ -86,7 +86,7 @@ async def zero(
             await update(late)
 
 
-async def _forward(node: Transport, replica: Replica, batch: Batch, weights: Weights) -> float:
+async def _forward(node: Transport, replica: Replica, batch: Batch, weights: ZeroWeights) -> float:
     """Phase 1: the loss; each layer's parameters are present only while it runs."""
     *inner, last = zip(replica.layers(), replica.layer_costs(batch), strict=True)
     value = batch.inputs
@@ -98,7 +98,9 @@ async def _forward(node: Transport, replica: Replica, batch: Batch, weights: Wei
         return await node.compute(layer.loss, value, batch.targets, cost=cost.forward)
 
 
-async def _backward(node: Transport, replica: Replica, batch: Batch, weights: Weights, gradient: Gradient) -> Gradient:
+async def _backward(
+    node: Transport, replica: Replica, batch: Batch, weights: ZeroWeights, gradient: Gradient
+) -> Gradient:
     """Phases 2 and 3: each layer's gradient, summed at its owners; from stage 2 on at once, without keeping it."""
     passing: Tensor | None = None
     weight = weight_of(replica)
@@ -115,7 +117,7 @@ async def _backward(node: Transport, replica: Replica, batch: Batch, weights: We
     return gradient
 
 
-async def _squared_norm(node: Transport, owner: Part, mean: list[Tensor], stage: int, tag: str) -> Tensor:
+async def _squared_norm(node: Transport, owner: ParameterPart, mean: list[Tensor], stage: int, tag: str) -> Tensor:
     """Return that of the whole gradient, added up by owner, so its bits are the same in every stage."""
     if stage > 0:
         own = await node.compute(owner.squared_norm, mean, cost=owner.norm_cost())

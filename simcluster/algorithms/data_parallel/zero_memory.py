@@ -12,11 +12,11 @@ from simcluster.algorithms.facts import Settings
 from simcluster.collectives.flat import lengths_of
 from simcluster.paths.spool import IN_MEMORY_BYTES
 from simcluster.workloads import Replica
-from simcluster.workloads.costs.memory import Memory
+from simcluster.workloads.costs.memory import MemoryBytes
 from simcluster.workloads.layers.held import joint_bytes
 
 
-def zero_phases(replica: Replica, settings: Settings, whole: Memory, in_parts: bool) -> list[list[Memory]]:
+def zero_phases(replica: Replica, settings: Settings, whole: MemoryBytes, in_parts: bool) -> list[list[MemoryBytes]]:
     size, stage = len(replica.batch_sizes), settings["stage"]
     units = cut_into_units(replica)
     layers = [sum(unit.size_bytes for unit in used) for used in units_of_layers(replica, units)]

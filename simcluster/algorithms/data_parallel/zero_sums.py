@@ -15,21 +15,21 @@ import torch
 from torch import Tensor
 
 from simcluster.algorithms.data_parallel.accumulator import Accumulator
-from simcluster.algorithms.data_parallel.layer_units import Unit
-from simcluster.algorithms.data_parallel.zero_weights import Held
+from simcluster.algorithms.data_parallel.layer_units import LayerUnit
+from simcluster.algorithms.data_parallel.zero_weights import HeldBytes
 from simcluster.algorithms.steps import Late
 from simcluster.collectives import all_gather, reduce_scatter
 from simcluster.payload import pack
 from simcluster.transport import ANY, Transport
-from simcluster.workloads.saved import Sharded
+from simcluster.workloads.saved import ShardedTensor
 
 
 class Sums:
     """Sums of the gradients of *steps* steps; *group* holds the tasks. In *stage* 0 every rank gets the whole sum."""
 
     def __init__(
-        self, node: Transport, units: Sequence[Unit], schedule: str, stage: int, group: asyncio.TaskGroup, steps: int,
-        held: Held,
+        self, node: Transport, units: Sequence[LayerUnit], schedule: str, stage: int, group: asyncio.TaskGroup,
+        steps: int, held: HeldBytes,
     ) -> None:  # fmt: skip
         self.units, self.held, self.at_once = units, held, stage >= 2
         self._node, self._schedule, self.whole, self._group = node, schedule, stage == 0, group
@@ -96,7 +96,7 @@ class Gradient(Late):
         self._held.take("gradients", gradient.nbytes)
         return gradient
 
-    async def leave(self, unit: Unit, vector: Tensor) -> None:
+    async def leave(self, unit: LayerUnit, vector: Tensor) -> None:
         """Take the complete gradient of *unit*. From stage 2 on, send it as soon as the previous one has arrived."""
         if not self._sums.at_once:
             self._vectors[unit.number] = vector
@@ -120,7 +120,7 @@ class Gradient(Late):
         for number in list(self._in_flight):
             await self._arrive(number)
         totals = [self.totals[unit.number] for unit in self._sums.units]
-        return totals if self._sums.whole else [Sharded(total) for total in totals]
+        return totals if self._sums.whole else [ShardedTensor(total) for total in totals]
 
     async def _arrive(self, number: int) -> None:
         """Wait for a sum, which replaces this rank's own gradient."""

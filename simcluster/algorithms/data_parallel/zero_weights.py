@@ -15,7 +15,7 @@ from typing import Literal
 import torch
 from torch import Tensor
 
-from simcluster.algorithms.data_parallel.layer_units import Unit, cut_into_units, in_order, units_of_layers
+from simcluster.algorithms.data_parallel.layer_units import LayerUnit, cut_into_units, in_order, units_of_layers
 from simcluster.collectives import all_gather, flatten, unflatten
 from simcluster.collectives.flat import unflatten_parts
 from simcluster.transport import Transport
@@ -25,7 +25,7 @@ from simcluster.workloads.layers.layers import Layer
 Kind = Literal["parameters", "optimizer", "gradients", "gathered"]
 
 
-class Held:
+class HeldBytes:
     """The bytes held now, the most per kind, and the peak of the total; all start at zero."""
 
     def __init__(self) -> None:
@@ -50,14 +50,14 @@ class Held:
         return most | {"peak_bytes": float(self.peak_bytes)}
 
 
-class Weights:
+class ZeroWeights:
     """*mine* is this rank's part of every unit as a separate vector, or the whole unit unless *owned*.
 
     If *sharded*, a layer's weights are in the replica only while the layer is used; *prefetch* more are being gathered.
     """
 
     def __init__(
-        self, node: Transport, replica: Replica, owned: bool, sharded: bool, gather: str, prefetch: int, held: Held
+        self, node: Transport, replica: Replica, owned: bool, sharded: bool, gather: str, prefetch: int, held: HeldBytes
     ) -> None:
         self._node, self._replica, self._held = node, replica, held
         self._owned, self._sharded, self._schedule, self._prefetch = owned, sharded, gather, prefetch
@@ -133,11 +133,11 @@ class Weights:
         found = {place: tensor for task in coming for place, tensor in task.result().items()}
         self._replica.load(in_order(self.units, found))
 
-    async def _whole(self, unit: Unit, tag: str) -> dict[int, Tensor]:
+    async def _whole(self, unit: LayerUnit, tag: str) -> dict[int, Tensor]:
         vector = torch.cat(await self._parts(unit, tag)) if self._owned else self.mine[unit.number]
         like = [self._replica.shapes[place] for place in unit.places]
         return dict(zip(unit.places, unflatten(vector, like), strict=True))
 
-    async def _parts(self, unit: Unit, tag: str) -> list[Tensor]:
+    async def _parts(self, unit: LayerUnit, tag: str) -> list[Tensor]:
         tag = f"weights/{tag}/{unit.number}"
         return await all_gather(self._node, self.mine[unit.number], tag, schedule=self._schedule)

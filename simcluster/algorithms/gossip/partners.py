@@ -8,7 +8,7 @@ from contextlib import suppress
 
 from torch import Tensor
 
-from simcluster.algorithms.parameter_server.serving import Listener
+from simcluster.algorithms.parameter_server.serving import PushListener
 from simcluster.errors import ENDED, PeerLost
 from simcluster.overlays import Neighbourhood, Overlay
 from simcluster.overlays.hearing import arrival
@@ -70,7 +70,7 @@ class Partners(Neighbourhood):
             await self.node.send(to, tag, pack(*x))
 
 
-class Requests(Listener):
+class Requests(PushListener):
     """The requests of *partners*; ranks that rejoin are looked for after each step."""
 
     def __init__(self, partners: Partners, replica: Replica) -> None:

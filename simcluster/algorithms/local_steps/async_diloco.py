@@ -17,10 +17,10 @@ from simcluster.algorithms.facts import Facts, never
 from simcluster.algorithms.local_steps.facts import async_diloco_copies
 from simcluster.algorithms.local_steps.own_rounds import inner_steps, own_rounds
 from simcluster.algorithms.local_steps.rounds import adopt, delayed_nesterov, outer_gradient
-from simcluster.algorithms.parameter_server.asynchronous import Server, push_to_server
+from simcluster.algorithms.parameter_server.asynchronous import PushServer, push_to_server
 from simcluster.algorithms.parameter_server.facts import served
 from simcluster.algorithms.parameter_server.server import SERVER, trainers
-from simcluster.algorithms.parameter_server.serving import Rounds
+from simcluster.algorithms.parameter_server.serving import PushRounds
 from simcluster.algorithms.steps import resumable
 from simcluster.algorithms.timed import timed
 from simcluster.collectives import flatten, unflatten
@@ -68,7 +68,7 @@ async def _serve(
     m = gathered = theta.new_zeros(len(theta))
     state = resumable(replica, theta=theta, m=m, gathered=gathered, version=0, step_s={})
 
-    async with Server(node, replica, Rounds(node, replica), "answer", keep=state, codec=codec) as server:
+    async with PushServer(node, replica, PushRounds(node, replica), "answer", keep=state, codec=codec) as server:
         if server_trains:
             server.train(own_rounds(node, replica, server, interval, state.theta, state.version))
         async for push in server.pushes():

@@ -8,7 +8,7 @@ from collections.abc import AsyncIterator
 from simcluster.algorithms.local_steps.own_rounds import train_and_push
 from simcluster.algorithms.local_steps.rounds import adopt
 from simcluster.algorithms.parameter_server.server import SERVER, Push
-from simcluster.algorithms.parameter_server.serving import PUSH, Listener
+from simcluster.algorithms.parameter_server.serving import PUSH, PushListener
 from simcluster.algorithms.steps import resumable, rounds
 from simcluster.algorithms.timed import timed
 from simcluster.compression import Codec
@@ -24,7 +24,7 @@ TRIES = 8
 """Draws among all ranks before those that can be called are listed: with few called, the first is nearly always one."""
 
 
-class Cohort(Listener):
+class Cohort(PushListener):
     """The pushes of called ranks: *places* of them at a time, and as many calls per place as a rank has rounds.
 
     *answered*: the calls that were answered before the run resumed.

@@ -18,9 +18,9 @@ from torch import Tensor
 from simcluster.algorithms.facts import Facts
 from simcluster.algorithms.local_steps.facts import easgd_copies
 from simcluster.algorithms.local_steps.rounds import adopt, pulled_by_all, spring
-from simcluster.algorithms.parameter_server.asynchronous import Server
+from simcluster.algorithms.parameter_server.asynchronous import PushServer
 from simcluster.algorithms.parameter_server.server import SERVER, trainers
-from simcluster.algorithms.parameter_server.serving import Rounds
+from simcluster.algorithms.parameter_server.serving import PushRounds
 from simcluster.algorithms.steps import resumable, steps
 from simcluster.algorithms.timed import timed
 from simcluster.collectives import flatten, ring_all_reduce
@@ -131,7 +131,7 @@ async def _serve(node: Transport, replica: Replica, interval: int, alpha: float,
         server.look()
         return (await server.push(x)).tensor
 
-    async with Server(node, replica, Rounds(node, replica), "answer", keep=state, judges=False) as server:
+    async with PushServer(node, replica, PushRounds(node, replica), "answer", keep=state, judges=False) as server:
         if trains:
             server.train(_train(node, replica, interval, meet, state, loose=True))
         async for push in server.pushes():

@@ -17,10 +17,10 @@ from simcluster.algorithms.local_steps.cohort import CALL, Cohort, work_when_cal
 from simcluster.algorithms.local_steps.facts import fedbuff_copies, fedbuff_working
 from simcluster.algorithms.local_steps.own_rounds import own_rounds, train_and_push
 from simcluster.algorithms.local_steps.rounds import adopt
-from simcluster.algorithms.parameter_server.asynchronous import Server
+from simcluster.algorithms.parameter_server.asynchronous import PushServer
 from simcluster.algorithms.parameter_server.facts import served
 from simcluster.algorithms.parameter_server.server import SERVER, Push, trainers
-from simcluster.algorithms.parameter_server.serving import Rounds
+from simcluster.algorithms.parameter_server.serving import PushRounds
 from simcluster.algorithms.steps import resumable, rounds
 from simcluster.algorithms.timed import timed
 from simcluster.collectives import flatten, unflatten
@@ -101,8 +101,8 @@ async def _serve(
         elif cohort is not None:
             server.call(cohort.draw(), CALL, weights)
 
-    listener = Rounds(node, replica) if cohort is None else cohort
-    async with Server(node, replica, listener, "answer", keep=state, codec=codec) as server:
+    listener = PushRounds(node, replica) if cohort is None else cohort
+    async with PushServer(node, replica, listener, "answer", keep=state, codec=codec) as server:
         answer(None)
         if server_trains:
             pushed = -(-replica.done // interval)

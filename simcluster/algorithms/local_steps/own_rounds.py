@@ -9,7 +9,7 @@ from itertools import islice
 from torch import Tensor
 
 from simcluster.algorithms.local_steps.rounds import adopt, outer_gradient, train_alone
-from simcluster.algorithms.parameter_server.asynchronous import Server, push_to_server
+from simcluster.algorithms.parameter_server.asynchronous import PushServer, push_to_server
 from simcluster.algorithms.timed import timed
 from simcluster.collectives import unflatten
 from simcluster.compression import Codec
@@ -29,7 +29,7 @@ async def inner_steps(
 
 
 async def own_rounds(
-    node: Transport, replica: Replica, server: Server, steps: int, w: Tensor, version: int, pushed: int = 0
+    node: Transport, replica: Replica, server: PushServer, steps: int, w: Tensor, version: int, pushed: int = 0
 ) -> None:
     """Run a server's rounds of *steps* inner steps, or as it answers, from *w* of *version*, after *pushed* others."""
     batches, done = replica.batches(), replica.done

@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from simcluster.algorithms.facts import Settings, Shares
+from simcluster.algorithms.facts import Settings, StateShares
 from simcluster.algorithms.model_parallel.order import ranks_of, stages_of
 from simcluster.algorithms.model_parallel.pipeline_plan import plan_of
 from simcluster.workloads import Replica
 
 
-def parted_shares(size: int, settings: Settings) -> Shares:
+def parted_shares(size: int, settings: Settings) -> StateShares:
     # Stages are balanced by work, and every rank holds what is not split.
-    return Shares(*[1.0 / stages_of(size, settings)] * 3)
+    return StateShares(*[1.0 / stages_of(size, settings)] * 3)
 
 
 def pipeline_cut(replica: Replica, size: int, settings: Settings) -> None:

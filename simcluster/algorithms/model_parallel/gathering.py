@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from simcluster.algorithms.model_parallel.pipeline_plan import Plan
+from simcluster.algorithms.model_parallel.pipeline_plan import PipelinePlan
 from simcluster.algorithms.steps import steps
 from simcluster.paths.spool import IN_MEMORY_BYTES
 from simcluster.payload import lend, pack
@@ -77,12 +77,12 @@ def _stretches(replica: Replica) -> list[list[int]]:
 
 
 @dataclass(frozen=True)
-class Gathering:
+class WeightGathering:
     """Sends all weights to rank 0 every *interval* steps, and at the end. *ranks* hold the stages, in their order."""
 
     node: Transport
     replica: Replica
-    plan: Plan
+    plan: PipelinePlan
     ranks: Sequence[int]
     interval: int | None
     before: list[Tensor]  # the running statistics at the start

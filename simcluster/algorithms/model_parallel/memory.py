@@ -7,21 +7,23 @@ from dataclasses import replace
 from simcluster.algorithms.facts import Settings, all_reduce_messages
 from simcluster.algorithms.model_parallel.gathering import gathering_bytes
 from simcluster.algorithms.model_parallel.order import ranks_of
-from simcluster.algorithms.model_parallel.pipeline_plan import ORDERS, Plan, plan_of
+from simcluster.algorithms.model_parallel.pipeline_plan import ORDERS, PipelinePlan, plan_of
 from simcluster.workloads import Replica
-from simcluster.workloads.costs.memory import Memory
+from simcluster.workloads.costs.memory import MemoryBytes
 from simcluster.workloads.data.streams import micro_batches as cut
 from simcluster.workloads.layers.held import Held, joint_bytes
 
 
-def pipeline_phases(replica: Replica, settings: Settings, whole: Memory, in_parts: bool) -> list[list[Memory]]:
+def pipeline_phases(
+    replica: Replica, settings: Settings, whole: MemoryBytes, in_parts: bool
+) -> list[list[MemoryBytes]]:
     size = len(replica.batch_sizes)
     ranks, m = ranks_of(settings["order"], size), settings["micro_batches"] or size
     names = ("schedule", "chunks", "cuts", "flops_per_s", "bandwidth_Bps")
     plan = plan_of(replica, size, len(ranks), m, *(settings[name] for name in names))
     batch = next(replica.joined_batches())
     held, whole = replica.held(cut(batch, m)[0]), replace(whole, batch=batch.inputs.nbytes + batch.targets.nbytes)
-    looks_on = Memory(whole.weights if not in_parts else whole.weights - whole.gradients, 0, 0, 0, 0, whole.data)
+    looks_on = MemoryBytes(whole.weights if not in_parts else whole.weights - whole.gradients, 0, 0, 0, 0, whole.data)
     found = [[looks_on] for _ in range(size)]
     for i, rank in enumerate(ranks):
         found[rank] = _of_stages(replica, plan, i, m, held, whole, settings, in_parts)
@@ -33,8 +35,15 @@ def pipeline_phases(replica: Replica, settings: Settings, whole: Memory, in_part
 
 
 def _of_stages(
-    replica: Replica, plan: Plan, i: int, m: int, held: list[Held], whole: Memory, settings: Settings, in_parts: bool
-) -> list[Memory]:
+    replica: Replica,
+    plan: PipelinePlan,
+    i: int,
+    m: int,
+    held: list[Held],
+    whole: MemoryBytes,
+    settings: Settings,
+    in_parts: bool,
+) -> list[MemoryBytes]:
     """Return training with stages i, p + i, ..., and its step; both take more than sending weights afterwards."""
     mine = [plan.bounds[chunk * plan.p + i] for chunk in range(plan.chunks)]
     places, part = plan.places(i), replica.part(plan.places(i))
@@ -58,7 +67,7 @@ def _of_stages(
     return [training, replace(training, gradients=own, activations=0, messages=0, scratch=part.scratch_bytes)]
 
 
-def tensor_phases(replica: Replica, settings: Settings, whole: Memory, in_parts: bool) -> list[list[Memory]]:
+def tensor_phases(replica: Replica, settings: Settings, whole: MemoryBytes, in_parts: bool) -> list[list[MemoryBytes]]:
     size, shard = len(replica.batch_sizes), replica.tensor_shard()
     batch = next(replica.joined_batches())
     sizes = [parameter.nbytes for parameter in shard.part.parameters]

@@ -16,10 +16,10 @@ from torch import Tensor
 
 from simcluster.algorithms.facts import Facts, by_samples, never
 from simcluster.algorithms.model_parallel.facts import parted_shares, pipeline_cut
-from simcluster.algorithms.model_parallel.gathering import Gathering
+from simcluster.algorithms.model_parallel.gathering import WeightGathering
 from simcluster.algorithms.model_parallel.memory import pipeline_phases
 from simcluster.algorithms.model_parallel.order import Order, ranks_of, takes_no_part
-from simcluster.algorithms.model_parallel.pipeline_plan import ORDERS, Plan, Task, plan_of
+from simcluster.algorithms.model_parallel.pipeline_plan import ORDERS, PipelinePlan, Task, plan_of
 from simcluster.algorithms.model_parallel.placement import placed
 from simcluster.algorithms.steps import steps
 from simcluster.collectives import naive_all_reduce, subgroup
@@ -29,7 +29,7 @@ from simcluster.workloads import Batch, Replica
 from simcluster.workloads.data.streams import micro_batches as cut
 from simcluster.workloads.layers.layer_costs import LayerCost
 from simcluster.workloads.layers.layers import Layer
-from simcluster.workloads.layers.part import Part
+from simcluster.workloads.layers.part import ParameterPart
 
 
 @Facts(
@@ -62,7 +62,7 @@ async def pipeline(
     ranks, m = ranks_of(order, node.size), micro_batches or node.size
     p = len(ranks)
     plan = plan_of(replica, node.size, p, m, schedule, chunks, cuts, flops_per_s, bandwidth_Bps)
-    gathering = Gathering(node, replica, plan, ranks, gather_interval, replica.statistics())
+    gathering = WeightGathering(node, replica, plan, ranks, gather_interval, replica.statistics())
     if node.rank not in ranks:
         return await gathering.look_on()
     line = subgroup(node, ranks)  # in which ranks are counted in the pipeline's order
@@ -94,8 +94,8 @@ async def pipeline(
 
 
 async def _flush(
-    node: Transport, plan: Plan, mine: list[tuple[Layer, LayerCost]], order: list[Task], micros: list[Batch], step: int,
-    sums: dict[int, Tensor], sends: asyncio.TaskGroup,
+    node: Transport, plan: PipelinePlan, mine: list[tuple[Layer, LayerCost]], order: list[Task], micros: list[Batch],
+    step: int, sums: dict[int, Tensor], sends: asyncio.TaskGroup,
 ) -> tuple[float, int]:  # fmt: skip
     """Pass all micro-batches forward and back, adding to *sums*. Return (the mean loss, the peak number stashed)."""
     # Stage s is chunk s // p of rank s % p; data for a stage of the same rank stays here.
@@ -136,7 +136,7 @@ async def _flush(
     return sum(losses) / m, stashed
 
 
-async def _squares(node: Transport, part: Part, own: list[Tensor], tag: str) -> Tensor | None:
+async def _squares(node: Transport, part: ParameterPart, own: list[Tensor], tag: str) -> Tensor | None:
     """Return the squared norm of all ranks' gradients if they are clipped."""
     if not part.clips:
         return None

@@ -19,7 +19,7 @@ Numbers = Sequence[float] | str | None
 
 
 @dataclass(frozen=True)
-class Plan:
+class PipelinePlan:
     """Stage s is chunk s // p of rank s % p, ranks counted in the pipeline's order.
 
     It has layers bounds[s][0] to bounds[s][1] - 1.
@@ -73,7 +73,7 @@ class Plan:
 def plan_of(
     replica: Replica, size: int, p: int, micro_batches: int, schedule: str, chunks: int | None,
     cuts: Sequence[int] | None, flops_per_s: Numbers, bandwidth_Bps: Numbers,
-) -> Plan:  # fmt: skip
+) -> PipelinePlan:  # fmt: skip
     """Return the plan for *p* ranks with stages out of *size*, which every rank derives on its own.
 
     Raise UsageError with everything wrong in the settings.
@@ -102,7 +102,7 @@ def plan_of(
     speeds, rates = (list(numbers) * v if isinstance(numbers, Sequence) else None for numbers in given.values())
     costs = replica.layer_costs(cut(next(replica.joined_batches()), micro_batches)[0])
     bounds = cut_into_stages(costs, p * v, cuts, speeds, rates)  # type: ignore[arg-type]
-    return Plan(p, v, bounds, replica.layers(), costs)
+    return PipelinePlan(p, v, bounds, replica.layers(), costs)
 
 
 class Task(NamedTuple):

@@ -14,7 +14,7 @@ from functools import cache
 from itertools import permutations
 from typing import Any
 
-from simcluster.algorithms.model_parallel.pipeline_plan import ORDERS, Plan, Task, plan_of
+from simcluster.algorithms.model_parallel.pipeline_plan import ORDERS, PipelinePlan, Task, plan_of
 from simcluster.errors import UsageError
 from simcluster.topology import Topology
 from simcluster.topology.model.duration import expected_s
@@ -35,7 +35,7 @@ def placed(replica: Replica, settings: Mapping[str, Any], cluster: Topology, who
     Raise UsageError if no order is possible.
     """
     size = len(cluster.workers)
-    search = Search(replica, settings, cluster)
+    search = StageSearch(replica, settings, cluster)
     if size <= EXACT:
         lengths = [size] if whole else range(size, 0, -1)
         orders: Iterator[tuple[int, ...]] = (order for k in lengths for order in permutations(range(size), k))
@@ -61,7 +61,7 @@ def numbers_of(settings: Mapping[str, Any], cluster: Topology, ranks: Sequence[i
     return found
 
 
-class Search:
+class StageSearch:
     """The steps of *replica*'s pipeline under *settings* on *cluster*; the ranks are on *names*, by default on all
     workers.
     """
@@ -79,7 +79,7 @@ class Search:
         self._route = cache(self._numbers)
         self._played = 0
 
-    def plan(self, ranks: Sequence[int]) -> Plan:
+    def plan(self, ranks: Sequence[int]) -> PipelinePlan:
         """Return the plan for *ranks* in order. Raise UsageError if it is impossible."""
         settings = {**self._settings, **numbers_of(self._settings, self._cluster, ranks)}
         names = ("schedule", "chunks", "cuts", "flops_per_s", "bandwidth_Bps")
@@ -135,7 +135,7 @@ class Search:
                     break
         return best
 
-    def flush_s(self, plan: Plan, ranks: Sequence[int]) -> float:
+    def flush_s(self, plan: PipelinePlan, ranks: Sequence[int]) -> float:
         """Return the seconds until every rank has done its tasks: each starts when its rank and its input are there."""
         p = plan.p
         tasks = [ORDERS[self._settings["schedule"]](p, i, self._micro, plan.chunks) for i in range(p)]

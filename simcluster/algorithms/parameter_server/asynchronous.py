@@ -12,18 +12,18 @@ from weakref import WeakValueDictionary
 from torch import Tensor
 
 from simcluster.algorithms.parameter_server.server import SERVER, Push, damped, mean
-from simcluster.algorithms.parameter_server.serving import PUSH, Listener
+from simcluster.algorithms.parameter_server.serving import PUSH, PushListener
 from simcluster.algorithms.parameter_server.star import ask
 from simcluster.algorithms.steps import resumable, steps
 from simcluster.compression import Codec
 from simcluster.errors import PeerLost
 from simcluster.payload import Message, Payload, Scalar, lend, pack
 from simcluster.transport import Transport
-from simcluster.workloads import Group, Replica
+from simcluster.workloads import BatchGroup, Replica
 
 
 @dataclass(eq=False)
-class _Own:
+class _OwnPush:
     """A push of the server's own training, which waits for its end and answer; without *content*, a round's end."""
 
     content: Payload | None
@@ -31,8 +31,8 @@ class _Own:
     answer: asyncio.Future[Payload]
 
 
-class Server(AsyncIterator[Any]):
-    """A stream of pushes: `async with Server(...) as server: async for push in server.pushes(): ...`.
+class PushServer(AsyncIterator[Any]):
+    """A stream of pushes: `async with PushServer(...) as server: async for push in server.pushes(): ...`.
 
     Only the body of the loop changes the model, one push at a time. *listener* knows which workers have pushes to come.
     Replies have the tag *reply* and leave in the background, so a slow link delays only its own worker. *keep* is the
@@ -42,7 +42,7 @@ class Server(AsyncIterator[Any]):
     """
 
     def __init__(
-        self, node: Transport, replica: Replica, listener: Listener, reply: str, *, keep: SimpleNamespace,
+        self, node: Transport, replica: Replica, listener: PushListener, reply: str, *, keep: SimpleNamespace,
         codec: Codec | None = None, judges: bool = True,
     ) -> None:  # fmt: skip
         self._node, self._replica, self._listener, self._reply = node, replica, listener, reply
@@ -50,9 +50,9 @@ class Server(AsyncIterator[Any]):
         self._judges = judges
         self.done = replica.done
         self._tasks = asyncio.TaskGroup()
-        self._arrived: asyncio.Queue[Message | PeerLost | _Own | None] = asyncio.Queue()
-        self._at_hand: _Own | None = None
-        self._own: _Own | None = None
+        self._arrived: asyncio.Queue[Message | PeerLost | _OwnPush | None] = asyncio.Queue()
+        self._at_hand: _OwnPush | None = None
+        self._own: _OwnPush | None = None
         self._next = asyncio.Event()
         # By rank, the only push that may be answered, as long as the algorithm has it: its tensors may be large.
         self._last: WeakValueDictionary[int, Push] = WeakValueDictionary()
@@ -78,7 +78,7 @@ class Server(AsyncIterator[Any]):
     async def __anext__(self) -> Any:
         """End the current push, and take up the next."""
         await self._end()
-        while isinstance(item := await self._arrived.get(), _Own) and item.content is None:
+        while isinstance(item := await self._arrived.get(), _OwnPush) and item.content is None:
             self._at_hand = item
             await self.keep(self.done, batches=self.done)
             await self._end()
@@ -90,12 +90,12 @@ class Server(AsyncIterator[Any]):
         if isinstance(item, Message) and not item.tensors:
             return None
         ledger = self._replica.ledger
-        if isinstance(item, _Own):
+        if isinstance(item, _OwnPush):
             self._own = self._at_hand = item
             message = Message(SERVER, PUSH, item.content or Payload(), 0)
-            group = ledger.hand_in(ledger.drawn) if self._judges else Group(SERVER, 0, 0)
+            group = ledger.hand_in(ledger.drawn) if self._judges else BatchGroup(SERVER, 0, 0)
         else:
-            message, group = item, ledger.receive(item) if self._judges else Group(item.source, 0, 0)
+            message, group = item, ledger.receive(item) if self._judges else BatchGroup(item.source, 0, 0)
         push = Push(message, group)
         self._last[push.rank] = push
         self._listener.came(push)
@@ -226,10 +226,10 @@ class Server(AsyncIterator[Any]):
             await self._next.wait()
         self._arrived.put_nowait(None)
 
-    async def _hand_in(self, content: Payload | None) -> _Own:
+    async def _hand_in(self, content: Payload | None) -> _OwnPush:
         """Put an own push into the stream, and wait for its end."""
         future = asyncio.get_running_loop().create_future
-        own = _Own(content, future(), future())
+        own = _OwnPush(content, future(), future())
         self._arrived.put_nowait(own)
         await own.ended
         return own

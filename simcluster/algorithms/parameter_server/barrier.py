@@ -213,7 +213,7 @@ class Barrier(AsyncIterator[int]):
         return self.step
 
 
-class Worker(AsyncIterator[Batch]):
+class BatchWorker(AsyncIterator[Batch]):
     """A worker's batches, for `async for`, until the server's steps are done.
 
     *step* is its current step: set it to the server's answer, which ends the work on the previous one.

@@ -14,10 +14,10 @@ from pydantic import NonNegativeInt, PositiveInt
 from torch import Tensor
 
 from simcluster.algorithms.facts import Facts, never
-from simcluster.algorithms.parameter_server.asynchronous import Server, push_to_server
+from simcluster.algorithms.parameter_server.asynchronous import PushServer, push_to_server
 from simcluster.algorithms.parameter_server.facts import edp_copies, edp_world
 from simcluster.algorithms.parameter_server.server import SERVER, blended, check_push, damped, trainers
-from simcluster.algorithms.parameter_server.serving import Expected
+from simcluster.algorithms.parameter_server.serving import ExpectedPushes
 from simcluster.algorithms.steps import resumable
 from simcluster.compression import Codec, Compression
 from simcluster.payload import lend, pack
@@ -62,9 +62,9 @@ async def _serve(
 ) -> None:  # fmt: skip
     """*blend_interval*: the steps between two pushes of weights; None for gradients."""
     state = resumable(replica, version=0, applied=0, rejected=0)
-    expected = Expected(node, replica, ranks, batches=blend_interval or 1)
+    expected = ExpectedPushes(node, replica, ranks, batches=blend_interval or 1)
 
-    async with Server(node, replica, expected, "weights", keep=state) as server:
+    async with PushServer(node, replica, expected, "weights", keep=state) as server:
         if SERVER in ranks:
             server.train(server.gradients(records=False))
         async for push in server.pushes():

@@ -11,10 +11,10 @@ from __future__ import annotations
 from pydantic import PositiveInt
 
 from simcluster.algorithms.facts import Facts
-from simcluster.algorithms.parameter_server.asynchronous import Server, push_gradients
+from simcluster.algorithms.parameter_server.asynchronous import PushServer, push_gradients
 from simcluster.algorithms.parameter_server.facts import served, stale_copies
 from simcluster.algorithms.parameter_server.server import SERVER, Push, most_of, trainers
-from simcluster.algorithms.parameter_server.serving import Expected
+from simcluster.algorithms.parameter_server.serving import ExpectedPushes
 from simcluster.algorithms.steps import resumable
 from simcluster.transport import Transport
 from simcluster.workloads import Replica
@@ -42,9 +42,9 @@ async def k_async(
         await push_gradients(node, replica, loose=loose)
         return
     state, pending = resumable(replica, version=0, applied=0), list[Push]()
-    expected = Expected(node, replica, ranks)
+    expected = ExpectedPushes(node, replica, ranks)
 
-    async with Server(node, replica, expected, "weights", keep=state) as server:
+    async with PushServer(node, replica, expected, "weights", keep=state) as server:
         if SERVER in ranks:
             server.train(server.gradients())
         async for push in server.news():

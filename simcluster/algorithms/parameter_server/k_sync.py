@@ -13,7 +13,7 @@ import asyncio
 from pydantic import PositiveInt
 
 from simcluster.algorithms.facts import Facts
-from simcluster.algorithms.parameter_server.barrier import Worker
+from simcluster.algorithms.parameter_server.barrier import BatchWorker
 from simcluster.algorithms.parameter_server.facts import k_sync_copies, served
 from simcluster.algorithms.parameter_server.race import Race
 from simcluster.algorithms.parameter_server.server import SERVER, endless, mean, most_of, trainers, unless_told
@@ -61,7 +61,7 @@ async def k_sync(
 
 
 async def _work(node: Transport, replica: Replica, batch: bool, loose: bool) -> None:
-    worker = Worker(node, replica, endless(replica), loose=loose)
+    worker = BatchWorker(node, replica, endless(replica), loose=loose)
     async for data in worker:
         # Phase 1, compute, unless the next step's weights arrive first.
         work = node.compute(replica.loss_and_gradients, data, cost=replica.gradient_cost(data))

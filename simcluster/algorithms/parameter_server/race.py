@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 from simcluster.algorithms.parameter_server.barrier import Barrier
 from simcluster.algorithms.parameter_server.server import SERVER, Push
-from simcluster.algorithms.parameter_server.serving import PUSH, Listener
+from simcluster.algorithms.parameter_server.serving import PUSH, PushListener
 from simcluster.errors import PeerLost
 from simcluster.payload import Message
 from simcluster.transport import Transport
@@ -26,7 +26,7 @@ class Race(Barrier):
         self._group = group
         self._arrived: asyncio.Queue[Push | PeerLost] = asyncio.Queue()
         # A server that trains need not wait for a worker; one that only serves has nothing else to do.
-        self._listener = Listener(node, lambda: bool(node.peers) or not trains, lambda: True)
+        self._listener = PushListener(node, lambda: bool(node.peers) or not trains, lambda: True)
         self._listening = group.create_task(self._listen())
 
     async def first(self, k: int, *, again: bool) -> list[Push]:

@@ -12,7 +12,7 @@ from torch import Tensor
 from simcluster.errors import Problem, UsageError
 from simcluster.payload import Message
 from simcluster.transport import Transport
-from simcluster.workloads import Batch, Group, Replica
+from simcluster.workloads import Batch, BatchGroup, Replica
 
 T = TypeVar("T")
 
@@ -23,7 +23,7 @@ class Push(msgspec.Struct, frozen=True, eq=False, weakref=True):
     """A *message* to the server on its way into the weights, and its *group* of batches in the ledger."""
 
     message: Message
-    group: Group
+    group: BatchGroup
 
     @property
     def rank(self) -> int:

@@ -16,7 +16,7 @@ from simcluster.workloads import Replica
 PUSH: Final = "push"
 
 
-class Listener:
+class PushListener:
     """A receiver of pushes, as long as any are *expected*, or may become so.
 
     Without any worker, a *busy* server (by default: one that is still training) continues, and looks for workers after
@@ -100,7 +100,7 @@ class Listener:
                 raise lost
 
 
-class Expected(Listener):
+class ExpectedPushes(PushListener):
     """The pushes that *ranks* have left, one per *batches*; all of them from a worker that (re)joins."""
 
     def __init__(self, node: Transport, replica: Replica, ranks: Iterable[int], batches: int = 1) -> None:
@@ -141,7 +141,7 @@ class Expected(Listener):
         return bool(self._to_come) or any(rank not in self._left for rank in self._node.peers)
 
 
-class Rounds(Listener):
+class PushRounds(PushListener):
     """Pushes, each marked whether it is its worker's `last`, until all workers have ended or are lost."""
 
     def __init__(self, node: Transport, replica: Replica) -> None:
@@ -165,7 +165,7 @@ class Rounds(Listener):
         self._through.discard(loss.rank)
 
 
-class Clocks(Listener):
+class PushClocks(PushListener):
     """Counts of the pushes of each of *ranks* that has any left. A rank waits to read while its clock is more than
     *bound* ahead of the slowest; None is no bound. A rank that a checkpoint restores further ahead starts at the bound.
     """

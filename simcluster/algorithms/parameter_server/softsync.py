@@ -13,10 +13,10 @@ from typing import Literal
 from pydantic import PositiveInt
 
 from simcluster.algorithms.facts import Facts, never
-from simcluster.algorithms.parameter_server.asynchronous import Server, push_gradients
+from simcluster.algorithms.parameter_server.asynchronous import PushServer, push_gradients
 from simcluster.algorithms.parameter_server.facts import served, stale_copies
 from simcluster.algorithms.parameter_server.server import SERVER, Push, most_of, trainers
-from simcluster.algorithms.parameter_server.serving import Expected
+from simcluster.algorithms.parameter_server.serving import ExpectedPushes
 from simcluster.algorithms.steps import resumable
 from simcluster.transport import Transport
 from simcluster.workloads import Replica
@@ -44,7 +44,7 @@ async def softsync(
         return
     state, pending = resumable(replica, version=0, applied=0), list[Push]()
 
-    async with Server(node, replica, Expected(node, replica, ranks), "weights", keep=state) as server:
+    async with PushServer(node, replica, ExpectedPushes(node, replica, ranks), "weights", keep=state) as server:
         if SERVER in ranks:
             server.train(server.gradients())
         async for push in server.pushes():

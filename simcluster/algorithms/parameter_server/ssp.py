@@ -11,10 +11,10 @@ from __future__ import annotations
 from pydantic import NonNegativeInt
 
 from simcluster.algorithms.facts import Facts
-from simcluster.algorithms.parameter_server.asynchronous import Server, push_gradients
+from simcluster.algorithms.parameter_server.asynchronous import PushServer, push_gradients
 from simcluster.algorithms.parameter_server.facts import served, stale_copies
 from simcluster.algorithms.parameter_server.server import SERVER, Push, trainers
-from simcluster.algorithms.parameter_server.serving import Clocks
+from simcluster.algorithms.parameter_server.serving import PushClocks
 from simcluster.algorithms.steps import resumable
 from simcluster.transport import Transport
 from simcluster.workloads import Replica
@@ -42,9 +42,9 @@ async def ssp(
         await push_gradients(node, replica, loose=loose, says_last=True)
         return
     state, unread = resumable(replica, version=0, applied=0), list[Push]()
-    clocks = Clocks(node, replica, ranks, staleness)
+    clocks = PushClocks(node, replica, ranks, staleness)
 
-    async with Server(node, replica, clocks, "weights", keep=state) as server:
+    async with PushServer(node, replica, clocks, "weights", keep=state) as server:
         if SERVER in ranks:
             server.train(server.gradients())
         async for push in server.news():

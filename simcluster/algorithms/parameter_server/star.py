@@ -1,4 +1,4 @@
-"""A server and its workers in few waits: where a transport has a shorter way, simcluster.transport.Accelerated's."""
+"""A server and its workers in few waits: where a transport has a shorter way, simcluster.transport.OptionalVerbs's."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any, cast
 from simcluster.errors import PeerLost
 from simcluster.overlays.hearing import arrival
 from simcluster.payload import Message, Sendable
-from simcluster.transport import ANY, Accelerated, Transport
+from simcluster.transport import ANY, OptionalVerbs, Transport
 
 Over = Callable[[int, bool], object]
 """Called with a rank that a message was for, and whether that rank is lost."""
@@ -31,7 +31,7 @@ async def arrivals(node: Transport, tag: str, most: int) -> list[Message | PeerL
         return [await arrival(node, ANY, tag)]
     messages: list[Message] = []
     try:
-        await cast(Accelerated, node).gather(tag, most, messages)
+        await cast(OptionalVerbs, node).gather(tag, most, messages)
     except PeerLost as lost:
         return [*messages, lost]
     return list(messages)
@@ -42,7 +42,7 @@ def sends(
 ) -> list[Coroutine[Any, Any, None]]:
     """Return what sends *content* to each of the ranks *to* under *tag*, for a task each; see `Over`."""
     if hasattr(node, "send_each") and len(to) > 1:
-        together = cast(Accelerated, node).send_each(to, tag, content, over)
+        together = cast(OptionalVerbs, node).send_each(to, tag, content, over)
         if together is not None:
             return [together]
     return [_send(node, rank, tag, content, over) for rank in to]

@@ -14,7 +14,7 @@ from annotated_types import Gt, Le
 from pydantic import PositiveFloat, PositiveInt
 
 from simcluster.algorithms.facts import Facts
-from simcluster.algorithms.parameter_server.barrier import Barrier, Worker
+from simcluster.algorithms.parameter_server.barrier import Barrier, BatchWorker
 from simcluster.algorithms.parameter_server.facts import served, sync_copies
 from simcluster.algorithms.parameter_server.server import SERVER, blended, mean, most_of, trainers, unless_told
 from simcluster.payload import Message
@@ -88,7 +88,7 @@ async def _serve(
 
 
 async def _work(node: Transport, replica: Replica, polyak: float, cancel_late: bool, loose: bool) -> None:
-    worker = Worker(node, replica, replica.batches(), loose=loose)
+    worker = BatchWorker(node, replica, replica.batches(), loose=loose)
     async for batch in worker:
         # Phase 1, compute, unless the next step's weights arrive unasked.
         work = node.compute(replica.loss_and_gradients, batch, cost=replica.gradient_cost(batch))

@@ -15,14 +15,14 @@ RUNS, START, RESULTS, CLUSTERS, NODES = "Run", "Start", "Look at results", "Desc
 OUTPUT = "Output"
 
 
-class Command(TyperCommand):
+class HelpCommand(TyperCommand):
     """A command with its options in groups."""
 
     def format_options(self, ctx: Any, formatter: Any) -> None:
         _sections(formatter, _options(self, ctx))
 
 
-class Group(TyperGroup):
+class HelpGroup(TyperGroup):
     """A group of commands, themselves in groups by purpose."""
 
     def format_options(self, ctx: Any, formatter: Any) -> None:

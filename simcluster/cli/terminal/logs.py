@@ -17,7 +17,7 @@ from simcluster.process.exits import INTERRUPTED
 log = logging.getLogger("simcluster.command")
 
 
-class Said(SystemExit):
+class ReportedExit(SystemExit):
     """The exit of a command that has already reported everything."""
 
 
@@ -93,6 +93,6 @@ def _logging(component: str, form: str, level: str | None, loki: str | None, com
         log.error("interrupted")
         if not settings.as_json:
             raise
-        raise Said(INTERRUPTED) from None
+        raise ReportedExit(INTERRUPTED) from None
     finally:
         logs.close()

@@ -162,7 +162,7 @@ def watching(*, silent: bool) -> Iterator[Watcher | None]:
     from rich.live import Live
 
     from simcluster.watching.screen import draw
-    from simcluster.watching.watcher import Watching
+    from simcluster.watching.watcher import IntervalWatcher
 
     console = terminal.console()
     # Drawn by the caller when there is news: a separate thread would slow the simulation down.
@@ -172,7 +172,7 @@ def watching(*, silent: bool) -> Iterator[Watcher | None]:
             width, height = console.size
             live.update(draw(run, history, width=width, height=height), refresh=True)
 
-        yield Watching(show)
+        yield IntervalWatcher(show)
 
 
 def check_target(given: Path) -> Path:

@@ -5,6 +5,6 @@ pickled; what has no source is an error that names it.
 """
 
 from simcluster.documents.captured.capture import capture, capture_value, unwrapped
-from simcluster.documents.captured.source import Source, held
+from simcluster.documents.captured.source import SourceModule, held
 
-__all__ = ["Source", "capture", "capture_value", "held", "unwrapped"]
+__all__ = ["SourceModule", "capture", "capture_value", "held", "unwrapped"]

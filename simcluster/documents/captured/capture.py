@@ -13,8 +13,8 @@ from typing import Any
 
 from simcluster.documents.captured.definition import Definition, definition_of
 from simcluster.documents.captured.neighbours import is_own, neighbours_of
-from simcluster.documents.captured.source import MOST_TENSOR_BYTES, TENSORS, Source
-from simcluster.documents.captured.values import Refused, expression, importable, is_reachable
+from simcluster.documents.captured.source import MOST_TENSOR_BYTES, TENSORS, SourceModule
+from simcluster.documents.captured.values import UnwritableValue, expression, importable, is_reachable
 from simcluster.errors import Problem, UsageError
 
 HEAD = '"""Source that simcluster captured from {origin}, for every node to load."""\n'
@@ -24,7 +24,7 @@ STORED = "from simcluster.documents.captured.source import stored\n\n_tensors = 
 HOW = "what every process can make: imports, numbers, text, tensors, functions. Make it inside a function"
 
 
-def capture(given: Callable[..., Any], what: str) -> Source:
+def capture(given: Callable[..., Any], what: str) -> SourceModule:
     """Return the source of *given*, a function or a `functools.partial` of one, as the experiment's block *what*.
 
     Raise UsageError, which names what has no source or no value that can be written.
@@ -33,7 +33,7 @@ def capture(given: Callable[..., Any], what: str) -> Source:
     return _Capture(what).source_of(function, settings)
 
 
-def capture_value(value: Any, what: str) -> Source:
+def capture_value(value: Any, what: str) -> SourceModule:
     """Return the source of a function called *what* that returns an object equal to *value*."""
     return _Capture(what).source_of_value(value)
 
@@ -66,7 +66,7 @@ class _Capture:
         self._inside: list[str] = [what]
         self._future = False
 
-    def source_of(self, function: Callable[..., Any], settings: Mapping[str, Any]) -> Source:
+    def source_of(self, function: Callable[..., Any], settings: Mapping[str, Any]) -> SourceModule:
         name = getattr(function, "__name__", "")
         if not isinstance(function, FunctionType) or not name.isidentifier():
             found = "a lambda" if name == "<lambda>" else f"{function!r:.80}"
@@ -77,7 +77,7 @@ class _Capture:
             self._parts.append(f"{name} = {made}\n")
         return self._source(name, function.__code__.co_filename, settings)
 
-    def source_of_value(self, value: Any) -> Source:
+    def source_of_value(self, value: Any) -> SourceModule:
         made = self.value(value, self._what)
         self._parts.append(f"def {self._what}():\n    return {made}\n")
         return self._source(self._what, "", {})
@@ -87,7 +87,7 @@ class _Capture:
         self._inside.append(name)
         try:
             return expression(value, self)
-        except Refused as refused:
+        except UnwritableValue as refused:
             place = " of ".join(reversed([part for part in self._inside[1:] if part != self._what]))
             how = f"{HOW}: def make(): return Workload(...)" if self._what == "workload" else HOW
             raise UsageError(Problem(self._what, f"{place}, {refused}", how)) from None
@@ -126,7 +126,7 @@ class _Capture:
         """Return the name to import *module* by; its file is sent along if it is the user's own."""
         name = module.__name__
         if name == "__main__" or sys.modules.get(name) is not module:
-            raise Refused("a module that cannot be imported")
+            raise UnwritableValue("a module that cannot be imported")
         if is_own(module):
             self._modules[name] = module
         return name
@@ -138,7 +138,7 @@ class _Capture:
         base = inspect.unwrap(what) if callable(getattr(what, "__wrapped__", None)) else what
         found = definition_of(base)
         if found is None:
-            raise Refused("a function or class with unknown source; write it in a notebook's cell or a file")
+            raise UnwritableValue("a function or class with unknown source; write it in a notebook's cell or a file")
         where = vars(sys.modules[what.__module__]) if isinstance(what, type) else base.__globals__
         closed = {} if isinstance(what, type) else _closed(base)
         is_plain = found.is_top and not closed and where.get(what.__name__) is what
@@ -194,7 +194,7 @@ class _Capture:
         if self._taken.setdefault(name, value) is not value:
             raise UsageError(Problem(self._what, f"two things called {name}", "a name for each"))
 
-    def _source(self, name: str, origin: str, settings: Mapping[str, Any]) -> Source:
+    def _source(self, name: str, origin: str, settings: Mapping[str, Any]) -> SourceModule:
         files = neighbours_of(self._modules.values())
         stem = name if importlib.util.find_spec(name) is None and f"{name}.py" not in files else f"own_{name}"
         text = HEAD.format(origin="a notebook or a prompt" if not origin.endswith(".py") else "the main script")
@@ -211,7 +211,7 @@ class _Capture:
                 first = text.count("\n") + 1 + before
                 origins.append((first, first + found.text.count("\n"), found.file, found.line))
             text += part
-        return Source(name, f"{stem}.py", {f"{stem}.py": text.encode(), **files}, settings, origins)
+        return SourceModule(name, f"{stem}.py", {f"{stem}.py": text.encode(), **files}, settings, origins)
 
     def _stored(self) -> bytes:
         import safetensors.torch

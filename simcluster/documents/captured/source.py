@@ -33,7 +33,7 @@ _unwritten: dict[Path, bytes] = {}
 
 
 @dataclass(frozen=True)
-class Source:
+class SourceModule:
     """A module that defines the function *name*: *main* is its file among *files*, contents by relative path.
 
     *settings* are those that the function was given with, as by `functools.partial`. *origins* says where the lines of
@@ -60,7 +60,7 @@ class Source:
         """The experiment's block that names this source."""
         return {"path": self, **self.settings}
 
-    def __deepcopy__(self, memo: object) -> Source:
+    def __deepcopy__(self, memo: object) -> SourceModule:
         return self
 
     def held_at(self, folder: Path) -> str:
@@ -174,7 +174,7 @@ def stored(file: str) -> dict[str, Tensor]:
     return safetensors.torch.load(content)
 
 
-def held(value: Any, what: str, refused: UsageError) -> Source:
+def held(value: Any, what: str, refused: UsageError) -> SourceModule:
     """Return the source of a function called *what* that returns *value* in this process, and in another raises the
     reason *refused*.
     """
@@ -182,7 +182,7 @@ def held(value: Any, what: str, refused: UsageError) -> Source:
     _held[key:] = _held[key:] or [value]
     text = "from simcluster.documents.captured.source import taken\n\n\n"
     text += f"def {what}():\n    return taken({key}, {str(refused)!r})\n"
-    return Source(what, f"{what}.py", {f"{what}.py": text.encode()}, refused=refused)
+    return SourceModule(what, f"{what}.py", {f"{what}.py": text.encode()}, refused=refused)
 
 
 _held: list[Any] = []

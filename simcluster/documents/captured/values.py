@@ -17,7 +17,7 @@ MOST_CHARACTERS = 1 << 20
 """Limit on the text of one value."""
 
 
-class Refused(Exception):
+class UnwritableValue(Exception):
     """A value that no text can stand for."""
 
 
@@ -32,10 +32,10 @@ class Writer(Protocol):
 
 
 def expression(value: Any, writer: Writer) -> str:
-    """Return the expression that makes *value* again. Raise Refused if there is none."""
+    """Return the expression that makes *value* again. Raise UnwritableValue if there is none."""
     if (text := _plain(value, writer)) is not None:
         if len(text) > MOST_CHARACTERS:
-            raise Refused(f"a {type(value).__name__} of {len(text):,} characters")
+            raise UnwritableValue(f"a {type(value).__name__} of {len(text):,} characters")
         return text
     torch = sys.modules.get("torch")
     if torch is not None:
@@ -52,7 +52,7 @@ def expression(value: Any, writer: Writer) -> str:
             return f"{writer.module(torch.utils.data, 'DataLoader')}({', '.join(parts)})"
         if isinstance(value, torch.nn.Module) and any(True for _ in value.parameters()):
             # Ranks would share its weights in the simulator.
-            raise Refused(f"an instance of {type(value).__name__} with weights")
+            raise UnwritableValue(f"an instance of {type(value).__name__} with weights")
     numpy = sys.modules["numpy"]
     if isinstance(value, numpy.ndarray) and torch is not None and value.dtype.kind in "biuf":
         return f"{writer.tensor(torch.from_numpy(value))}.numpy()"
@@ -109,7 +109,7 @@ def _object(value: Any, writer: Writer) -> str:
     new = getattr(type(value), "__new__", None)
     if new is getattr(object, "__new__", None) and isinstance(getattr(value, "__dict__", None), dict):
         return writer.instance(value)
-    raise Refused(
+    raise UnwritableValue(
         f"a {type(value).__name__}" if not isinstance(value, types.MethodType) else f"a method, {value!r:.80}"
     )
 
@@ -122,7 +122,7 @@ def _typing(value: Any, writer: Writer) -> str:
     if origin in (typing.Union, types.UnionType):
         return f"{writer.module(typing, 'Union')}[{', '.join(writer.value(part, 'a type') for part in args)}]"
     if origin is typing.Annotated or not isinstance(origin, type) or any(isinstance(part, list) for part in args):
-        raise Refused(f"the type {value!r:.80}")
+        raise UnwritableValue(f"the type {value!r:.80}")
     inner = ", ".join(writer.value(part, "a type") for part in args)
     return f"{writer.value(origin, origin.__name__)}[{inner}]"
 

@@ -12,7 +12,7 @@ from typing import Any
 from simcluster.algorithms import ALGORITHMS
 from simcluster.algorithms.facts import facts_of
 from simcluster.documents.limits import MOST_STEPS
-from simcluster.documents.reading import Reading
+from simcluster.documents.reading import DocumentReading
 from simcluster.errors import nearest
 from simcluster.fault_plans.kinds import Fault, may_lose
 from simcluster.topology import Topology
@@ -29,7 +29,7 @@ def is_by_device(given: Mapping[str, Any], names: Sequence[str]) -> bool:
     return "by" in given and "by" not in names
 
 
-def total_of(reading: Reading, given: Mapping[str, Any], names: Sequence[str]) -> int | None:
+def total_of(reading: DocumentReading, given: Mapping[str, Any], names: Sequence[str]) -> int | None:
     """Return the total to be shared by the nodes' devices; None after reporting what is wrong."""
     before = len(reading.problems)
     for key in given:
@@ -44,7 +44,7 @@ def total_of(reading: Reading, given: Mapping[str, Any], names: Sequence[str]) -
     return total if len(reading.problems) == before else None
 
 
-def sizes_of(reading: Reading, given: Mapping[str, Any], names: Sequence[str]) -> list[int] | None:
+def sizes_of(reading: DocumentReading, given: Mapping[str, Any], names: Sequence[str]) -> list[int] | None:
     """Return the batch size of each node in *given*; None after reporting what is wrong."""
     before = len(reading.problems)
     for key, value in given.items():
@@ -66,7 +66,7 @@ def by_device(replica: Replica, total: int, cluster: Topology) -> list[int]:
     return by_rate(total, [1 / time_s for time_s in times_s] if all(times_s) else [1.0] * len(times_s))
 
 
-def check_weighed(reading: Reading, algorithm: object, settings: Mapping[str, Any], workload: Workload) -> None:
+def check_weighed(reading: DocumentReading, algorithm: object, settings: Mapping[str, Any], workload: Workload) -> None:
     """Report unequal batches under an *algorithm* with averages that do not weigh them."""
     why = facts_of(algorithm).evenly(settings)
     if why and len(set(workload.batch_sizes)) > 1:
@@ -75,7 +75,7 @@ def check_weighed(reading: Reading, algorithm: object, settings: Mapping[str, An
         reading.bad(PATH, expected, f"{min(workload.batch_sizes)} to {max(workload.batch_sizes)} samples per node")
 
 
-def check_regroups(reading: Reading, algorithm: object, workload: Workload, faults: Sequence[Fault]) -> None:
+def check_regroups(reading: DocumentReading, algorithm: object, workload: Workload, faults: Sequence[Fault]) -> None:
     """Report unequal batches of nodes that *faults* may take out of a group that would form again without them."""
     if facts_of(algorithm).in_step and len(set(workload.batch_sizes)) > 1 and any(map(may_lose, faults)):
         each = f"{min(workload.batch_sizes)} to {max(workload.batch_sizes)} samples per node"

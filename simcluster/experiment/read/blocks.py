@@ -14,8 +14,8 @@ from typing import Any
 
 from simcluster.algorithms import ALGORITHMS
 from simcluster.algorithms.facts import facts_of
-from simcluster.documents.captured.source import Source, found_in
-from simcluster.documents.reading import Reading
+from simcluster.documents.captured.source import SourceModule, found_in
+from simcluster.documents.reading import DocumentReading
 from simcluster.documents.settings import validate
 from simcluster.documents.user_code import calling, catch_alls, check_algorithm, load_function, spelling
 from simcluster.documents.yaml import MISSING
@@ -41,7 +41,7 @@ _kept: OrderedDict[tuple[Function, str], Workload] = OrderedDict()
 """Our latest workloads by function and settings: a sweep of hundreds of points reads and counts each once."""
 
 
-def read_topology(reading: Reading, overrides: Mapping[str, Any]) -> Topology | None:
+def read_topology(reading: DocumentReading, overrides: Mapping[str, Any]) -> Topology | None:
     """Return the cluster with its *overrides*; None if it is invalid."""
     source = reading.document.get(("topology",))
     if not isinstance(source, (str, dict)):
@@ -64,7 +64,7 @@ def read_topology(reading: Reading, overrides: Mapping[str, Any]) -> Topology | 
     return None
 
 
-def _placed(problem: Problem, reading: Reading, source: object) -> Problem:
+def _placed(problem: Problem, reading: DocumentReading, source: object) -> Problem:
     """Turn a *problem* of the topology into one of the experiment that names it, or of the option that changes it."""
     if problem.file is not None:
         return problem
@@ -82,7 +82,7 @@ def _placed(problem: Problem, reading: Reading, source: object) -> Problem:
 
 
 def read_algorithm(
-    reading: Reading, cluster: Topology | None, seed: int, script: ScriptRun
+    reading: DocumentReading, cluster: Topology | None, seed: int, script: ScriptRun
 ) -> tuple[Function | None, dict[str, Any], dict[str, Any]]:
     """Return (the algorithm, its block resolved, its validated settings) for a run on *cluster*, if known."""
     before = len(reading.problems)
@@ -98,7 +98,7 @@ def read_algorithm(
     return function, block, settings
 
 
-def _in_block_script(reading: Reading, problem: Problem) -> Problem:
+def _in_block_script(reading: DocumentReading, problem: Problem) -> Problem:
     """Return *problem* of the algorithm where its user wrote it: in the block `script`."""
     key = problem.key.replace("algorithm", SCRIPT, 1)
     if problem.line is None:
@@ -107,13 +107,13 @@ def _in_block_script(reading: Reading, problem: Problem) -> Problem:
     return replace(problem, key=key, line=line, column=column)
 
 
-def _of_script(reading: Reading, function: Function) -> dict[str, Function]:
+def _of_script(reading: DocumentReading, function: Function) -> dict[str, Function]:
     """Return *function* under the name of a script's algorithm and workload, if the experiment runs a script."""
     return {SCRIPT: function} if reading.document.get(("algorithm", "name")) == SCRIPT else {}
 
 
 def read_workload(
-    reading: Reading, cluster: Topology | None, numerics: Numerics, seed: int
+    reading: DocumentReading, cluster: Topology | None, numerics: Numerics, seed: int
 ) -> tuple[Workload | None, dict[str, Any]]:
     """Return (the workload, its block resolved), with batch sizes by node if they are given so."""
     given = reading.document.get(batches.PATH)
@@ -149,7 +149,7 @@ def _by_device(equal: Workload, total: int, cluster: Topology, numerics: Numeric
     return None if replica is None else batches.by_device(replica, total, cluster)
 
 
-def _with_unit(reading: Reading, samples: int, seed: int) -> tuple[Workload | None, dict[str, Any]]:
+def _with_unit(reading: DocumentReading, samples: int, seed: int) -> tuple[Workload | None, dict[str, Any]]:
     """Return the workload with one batch size, *samples*, in place of those by node."""
     block = reading.document.data["workload"]
     given, block["batch_size"] = block["batch_size"], samples
@@ -159,7 +159,7 @@ def _with_unit(reading: Reading, samples: int, seed: int) -> tuple[Workload | No
         block["batch_size"] = given
 
 
-def _read_workload(reading: Reading, seed: int) -> tuple[Workload | None, dict[str, Any]]:
+def _read_workload(reading: DocumentReading, seed: int) -> tuple[Workload | None, dict[str, Any]]:
     before = len(reading.problems)
     function, block, settings = _function(reading, "workload", {**WORKLOADS, **_of_script(reading, no_workload)}, seed)
     if function is not None:
@@ -191,7 +191,11 @@ def _made(function: Function, block: Mapping[str, Any], settings: Mapping[str, A
 
 
 def _function(
-    reading: Reading, key: str, known: Mapping[str, Function], seed: int, context: Mapping[str, Any] | None = None
+    reading: DocumentReading,
+    key: str,
+    known: Mapping[str, Function],
+    seed: int,
+    context: Mapping[str, Any] | None = None,
 ) -> tuple[Function | None, dict[str, Any], dict[str, Any]]:
     """Return (the function that block *key* names, the block resolved, its validated settings)."""
     block = reading.document.get((key,))
@@ -222,9 +226,9 @@ def _function(
     return function, identity | settings, settings
 
 
-def _loaded(reading: Reading, key: str, path: object, seed: int) -> tuple[Function, str]:
+def _loaded(reading: DocumentReading, key: str, path: object, seed: int) -> tuple[Function, str]:
     """Return the function at *path*, "file.py:function" or a captured source, and its absolute reference."""
-    if isinstance(path, Source):
+    if isinstance(path, SourceModule):
         if reading.home is None:
             raise UsageError(Problem(key, path.label, "a name or file.py:function: nothing is written here"))
         if path.refused is not None and reading.document.data.get("backend", "sim") != "sim":

@@ -11,7 +11,7 @@ from simcluster.algorithms.facts import facts_of
 from simcluster.algorithms.model_parallel.order import AUTO, ranks_of
 from simcluster.algorithms.model_parallel.placement import numbers_of
 from simcluster.documents.limits import MOST_STEPS
-from simcluster.documents.reading import Reading
+from simcluster.documents.reading import DocumentReading
 from simcluster.documents.user_code import calling
 from simcluster.errors import Problem, UsageError
 from simcluster.experiment.read.keys import ExperimentBlock
@@ -28,7 +28,7 @@ IN_PARTS = ("pipeline", "tensor_parallel")
 
 
 def count_steps(
-    reading: Reading, workload: Workload, cluster: Topology, top: ExperimentBlock, *, in_parts: bool
+    reading: DocumentReading, workload: Workload, cluster: Topology, top: ExperimentBlock, *, in_parts: bool
 ) -> int:
     """Return the steps of every rank; create a replica, so that data or work that it cannot have is found now.
 
@@ -101,7 +101,7 @@ def put_numbers(
 
 
 def put_order(
-    reading: Reading,
+    reading: DocumentReading,
     algorithm: Callable[..., Any],
     block: dict[str, Any],
     settings: dict[str, Any],
@@ -144,7 +144,7 @@ def a_replica(workload: Workload, size: int, steps: int, numerics: Numerics) -> 
 
 
 def check_cut(
-    reading: Reading,
+    reading: DocumentReading,
     algorithm: Callable[..., Any],
     settings: Mapping[str, Any],
     workload: Workload,
@@ -168,7 +168,7 @@ def check_cut(
         report_settings(reading, replica.layers)
 
 
-def report_settings(reading: Reading, check: Callable[[], object]) -> None:
+def report_settings(reading: DocumentReading, check: Callable[[], object]) -> None:
     """Run *check*, and report its problems as those of the algorithm's settings."""
     try:
         check()
@@ -178,7 +178,7 @@ def report_settings(reading: Reading, check: Callable[[], object]) -> None:
 
 
 def check_size(
-    reading: Reading, cluster: Topology, steps: int, function: Callable[..., Any], settings: Mapping[str, Any],
+    reading: DocumentReading, cluster: Topology, steps: int, function: Callable[..., Any], settings: Mapping[str, Any],
     faults: Sequence[Fault],
 ) -> None:  # fmt: skip
     """Report a run in which something may happen on more nodes than a run directory can list."""
@@ -193,7 +193,7 @@ def check_size(
 
 
 def check_fit(
-    reading: Reading, top: ExperimentBlock, algorithm: Callable[..., Any] | None, settings: Mapping[str, Any]
+    reading: DocumentReading, top: ExperimentBlock, algorithm: Callable[..., Any] | None, settings: Mapping[str, Any]
 ) -> None:
     """Report settings that this *algorithm* does not support."""
     name = getattr(algorithm, "__name__", "")

@@ -13,7 +13,7 @@ from typing import Any, TypeAlias
 import networkx
 
 from simcluster.algorithms import ALGORITHMS
-from simcluster.documents.captured import Source, capture, capture_value, held, unwrapped
+from simcluster.documents.captured import SourceModule, capture, capture_value, held, unwrapped
 from simcluster.errors import Problem, UsageError
 from simcluster.topology import Topology
 from simcluster.topology.read.foreign import from_graph
@@ -89,7 +89,7 @@ def value_at(key: str, value: Any) -> Any:
 def label_of(value: Any) -> Any:
     """Return a short name for a plain *value* with a captured source in it; any other value as it is."""
     source = value.get("path") if isinstance(value, Mapping) else None
-    if not isinstance(source, Source):
+    if not isinstance(source, SourceModule):
         return value
     settings = ", ".join(f"{name}={setting}" for name, setting in source.settings.items())
     return f"{source.name}({settings})" if settings else source.name

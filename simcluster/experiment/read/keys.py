@@ -12,8 +12,8 @@ from pydantic_core import InitErrorDetails
 from simcluster.backend import BACKENDS
 from simcluster.checkpoints.store import Best
 from simcluster.documents.limits import MOST_STEPS, MOST_WHOLE
-from simcluster.documents.models import Block, Wrong, fault
-from simcluster.documents.values import Flag, Value, block, only, quantity_schema, whole
+from simcluster.documents.models import Block, WrongValue, fault
+from simcluster.documents.values import Flag, ValueValidator, block, only, quantity_schema, whole
 from simcluster.errors import nearest
 from simcluster.units import TIMES, parse_latency, write_latency
 from simcluster.workloads.workload import Numerics
@@ -33,11 +33,11 @@ def _is_norms(value: Any) -> bool:
 def _time(value: object) -> float:
     time_s = parse_latency(value)
     if not time_s:
-        raise Wrong("a time above zero")
+        raise WrongValue("a time above zero")
     return time_s
 
 
-def _among(options: tuple[str, ...]) -> Value:
+def _among(options: tuple[str, ...]) -> ValueValidator:
     schema = {"enum": list(options)}
     return only(lambda value: isinstance(value, str) and value in options, " or ".join(options), schema)
 
@@ -58,7 +58,7 @@ class StopBlock(Block):
     rules: ClassVar[dict[str, Any]] = {"oneOf": [{"required": ["steps"]}, {"required": ["epochs"]}]}
     steps: Steps | None = None
     epochs: Annotated[Any, only(_is_number, f"a number above 0 and at most {MOST_STEPS}", _EPOCHS)] = None
-    time_s: Annotated[float, Value(_time, quantity_schema(TIMES))] | None = Field(default=None, alias="time")
+    time_s: Annotated[float, ValueValidator(_time, quantity_schema(TIMES))] | None = Field(default=None, alias="time")
 
     @classmethod
     def faults(cls, given: Mapping[str, Any]) -> Iterable[InitErrorDetails]:

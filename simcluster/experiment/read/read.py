@@ -12,8 +12,8 @@ from typing import Any
 from simcluster.algorithms.facts import facts_of
 from simcluster.algorithms.model_parallel.order import AUTO
 from simcluster.documents import yaml as yaml_lines
-from simcluster.documents.captured.source import Source, is_unwritten
-from simcluster.documents.reading import Reading
+from simcluster.documents.captured.source import SourceModule, is_unwritten
+from simcluster.documents.reading import DocumentReading
 from simcluster.documents.shipped import shipped_names, shipped_path
 from simcluster.documents.user_code import spelling
 from simcluster.documents.yaml import Document
@@ -83,7 +83,7 @@ def read_experiment(
     is that of the run which a mapping is from. Raise UsageError with every problem found.
     """
     document, base = _open(source)
-    reading = Reading(document, folder or base)
+    reading = DocumentReading(document, folder or base)
     options = {"topology": topology, "algorithm": algorithm, "workload": workload, "seed": seed, "backend": backend}
     of_topology = _compute(reading, compute) | _override(reading, options, overrides or {})
     own = reading.document.data.get("faults") or []
@@ -106,14 +106,14 @@ def _without_place(problem: Problem) -> Problem:
     return replace(problem, file=None, line=None, column=None)
 
 
-def _algorithm_in(reading: Reading) -> str:
+def _algorithm_in(reading: DocumentReading) -> str:
     """Return the name or path of the algorithm, before it is read."""
     block = reading.document.data.get("algorithm")
     given = (block.get("name") or block.get("path")) if isinstance(block, Mapping) else block
-    return given.label if isinstance(given, Source) else str(given)
+    return given.label if isinstance(given, SourceModule) else str(given)
 
 
-def _name(reading: Reading, top: ExperimentBlock) -> str:
+def _name(reading: DocumentReading, top: ExperimentBlock) -> str:
     file = reading.document.file
     return top.name or (Path(file).stem if file else "experiment")
 
@@ -145,7 +145,7 @@ def _open(source: AnyExperiment) -> tuple[Document, Path]:
     return document, path.resolve().parent
 
 
-def _compute(reading: Reading, compute: str | None) -> dict[str, Any]:
+def _compute(reading: DocumentReading, compute: str | None) -> dict[str, Any]:
     """Return the override of the topology that makes every node compute on *compute*."""
     wrong = wrong_compute(compute) if compute is not None else ""
     if wrong:
@@ -153,7 +153,7 @@ def _compute(reading: Reading, compute: str | None) -> dict[str, Any]:
     return {} if compute is None or wrong else {f"nodes.{ALL}.compute": compute}
 
 
-def _override(reading: Reading, options: Mapping[str, Any], overrides: Mapping[str, Any]) -> dict[str, Any]:
+def _override(reading: DocumentReading, options: Mapping[str, Any], overrides: Mapping[str, Any]) -> dict[str, Any]:
     """Put *options*, then *overrides*, into the document; return those inside the topology."""
     document = reading.document
     for key, value in options.items():
@@ -196,7 +196,7 @@ def _write_out(document: Document) -> None:
             document.data[key] = {"path" if ":" in document.data[key] else "name": document.data[key]}
 
 
-def _read(reading: Reading, of_topology: Mapping[str, Any], home: Home | None) -> Experiment:
+def _read(reading: DocumentReading, of_topology: Mapping[str, Any], home: Home | None) -> Experiment:
     ends_by_itself(reading)
     top = reading.read(ExperimentBlock.read, ()) or ExperimentBlock()
     if reading.document.data.get("script") is not None:  # of which *top* has nothing if another key is wrong

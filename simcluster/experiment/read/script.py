@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from simcluster.documents.limits import MOST_STEPS
-from simcluster.documents.reading import Reading
+from simcluster.documents.reading import DocumentReading
 from simcluster.documents.script_code import module_file, wrong_script
 from simcluster.errors import nearest
 from simcluster.experiment.read.experiment import NAMED
@@ -25,7 +25,7 @@ OF_REPLICAS = ("checkpoint", "observe", "evaluate_every", "evaluate_consensus")
 KNOWN = ("file", "module", "args", "cost", "loader", "nproc_per_node", "pass_local_rank", "schedules", "seed")
 
 
-def expand_script(reading: Reading) -> dict[str, Any]:
+def expand_script(reading: DocumentReading) -> dict[str, Any]:
     """Write the algorithm and the workload that the block `script` stands for into the document.
 
     Return the overrides of the topology that it asks for.
@@ -62,7 +62,7 @@ def expand_script(reading: Reading) -> dict[str, Any]:
     return {} if processes is None else {"launch.nproc_per_node": processes}
 
 
-def ends_by_itself(reading: Reading) -> None:
+def ends_by_itself(reading: DocumentReading) -> None:
     """Write the stop rule of a script that has none, or only a time, into the document."""
     if reading.document.data.get(KEY) is None:
         return
@@ -71,7 +71,7 @@ def ends_by_itself(reading: Reading) -> None:
         stop["steps"] = MOST_STEPS
 
 
-def _file(reading: Reading, block: Mapping[str, Any]) -> Path | None:
+def _file(reading: DocumentReading, block: Mapping[str, Any]) -> Path | None:
     """Return the file that *block* names; None, with a problem, if it is no program."""
     given, module = block.get("file"), block.get("module")
     folder = Path(reading.folder_of((KEY,)))

@@ -26,7 +26,7 @@ from simcluster.transport import Transport
 ORDERS = ("ranks", "near-first", "far-first")
 
 
-class Counted(Forwarding):
+class ByteCounter(Forwarding):
     """*node*, which counts the tensor bytes it sends, without headers, as *payload_B*."""
 
     payload_B = 0
@@ -65,7 +65,7 @@ def bench_collective(
     work = _work(op, size_bytes, root, {"schedule": schedule, **settings})
 
     async def body(node: Any) -> tuple[float, int, int, int]:
-        counted = Counted(node)
+        counted = ByteCounter(node)
         await work(subgroup(counted, order))
         record = node.recorder.record
         return asyncio.get_running_loop().time(), record.messages_sent, counted.payload_B, record.bytes_sent

@@ -24,15 +24,15 @@ CLOSE = 0.03
 
 
 @dataclass(frozen=True)
-class Value:
+class MeasuredValue:
     """A measured number with its range: quartiles of repetitions, or the extremes of several paths."""
 
     value: float
     low: float
     high: float
 
-    def times(self, factor: float) -> Value:
-        return Value(self.value * factor, self.low * factor, self.high * factor)
+    def times(self, factor: float) -> MeasuredValue:
+        return MeasuredValue(self.value * factor, self.low * factor, self.high * factor)
 
 
 @dataclass(frozen=True)
@@ -47,12 +47,12 @@ class WayFit:
 
     a: int
     b: int
-    startup_s: Value
-    bandwidth_Bps: Value
-    send_overheads_s: tuple[Value, Value]
-    recv_overheads_s: tuple[Value, Value]
+    startup_s: MeasuredValue
+    bandwidth_Bps: MeasuredValue
+    send_overheads_s: tuple[MeasuredValue, MeasuredValue]
+    recv_overheads_s: tuple[MeasuredValue, MeasuredValue]
     send_buffers_bytes: tuple[float, float]
-    both_ways: Value
+    both_ways: MeasuredValue
     misfit: float
 
     @property
@@ -62,10 +62,10 @@ class WayFit:
         return max(0.0, self.startup_s.value - overheads_s / 2)
 
 
-def quartiles(samples: Sequence[float]) -> Value:
+def quartiles(samples: Sequence[float]) -> MeasuredValue:
     """Return the median with the quartiles."""
     low, middle, high = np.quantile(samples, [0.25, 0.5, 0.75])
-    return Value(float(middle), float(low), float(high))
+    return MeasuredValue(float(middle), float(low), float(high))
 
 
 def fit_way(a: int, b: int, there: PairSamples, back: PairSamples) -> WayFit:
@@ -103,7 +103,7 @@ def fit_way(a: int, b: int, there: PairSamples, back: PairSamples) -> WayFit:
     )
 
 
-def _receiving(samples: PairSamples, startup_s: float) -> Value:
+def _receiving(samples: PairSamples, startup_s: float) -> MeasuredValue:
     """Return the time that one more message of a burst adds, at the other end of *samples*."""
     return quartiles([max(0.0, seconds - 2 * startup_s) / (BURST_MESSAGES - 1) for seconds in samples["burst"][0]])
 
@@ -174,6 +174,6 @@ def least_bandwidths(ways: Sequence[Sequence[int]], bandwidths_Bps: Sequence[flo
     return least_Bps
 
 
-def middle(values: Sequence[float]) -> Value:
+def middle(values: Sequence[float]) -> MeasuredValue:
     """Return the median with the extremes."""
-    return Value(median(values), min(values), max(values))
+    return MeasuredValue(median(values), min(values), max(values))

@@ -11,13 +11,15 @@ from collections import defaultdict
 from collections.abc import Sequence
 from statistics import median
 
-from simcluster.lab.calibrate.fit import Value, WayFit
+from simcluster.lab.calibrate.fit import MeasuredValue, WayFit
 from simcluster.lab.calibrate.rehearsal import messages_of
-from simcluster.lab.calibrate.samples import HANDLED, Row
+from simcluster.lab.calibrate.samples import HANDLED, SampleRow
 
 
 def factor_of_handling(
-    rows: Sequence[Row], ways: Sequence[WayFit], overheads_s: Sequence[tuple[Value | None, Value | None]]
+    rows: Sequence[SampleRow],
+    ways: Sequence[WayFit],
+    overheads_s: Sequence[tuple[MeasuredValue | None, MeasuredValue | None]],
 ) -> float:
     """Return by how much overheads are larger in rehearsed steps than in bursts: the median of rounds; 1 without any.
 

@@ -21,7 +21,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from simcluster.compute import HOST, OnDevice, device_of
+from simcluster.compute import HOST, DeviceTransport, device_of
 from simcluster.compute.matrix_product import MATRIX_PRODUCT, PRODUCT_FLOPS, matrix_product_s
 from simcluster.experiment.node import preloads as preloads_of_experiment
 from simcluster.experiment.node import prepare as prepare_experiment
@@ -105,7 +105,7 @@ class _Meter:
             steps = MOST_STEPS * (WARM_UP + ROUNDS)
             size, seed, device = self.node.size, experiment.seed, self._device(experiment)
             replica = experiment.workload.replica(self.node.rank, size, seed, steps=steps, device=device)
-            self._seen = self.node if device == HOST else OnDevice(self.node, device)
+            self._seen = self.node if device == HOST else DeviceTransport(self.node, device)
             batches = replica.batches()
         for self._number in range(-WARM_UP, ROUNDS):
             self._disturbances()

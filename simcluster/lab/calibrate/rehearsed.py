@@ -10,7 +10,7 @@ from statistics import fmean, median
 from simcluster.backend import simulator
 from simcluster.job import ClusterJob
 from simcluster.lab.calibrate.rehearsal import pattern_of
-from simcluster.lab.calibrate.samples import STEP, STREAM, SWAP, SWAP_MESSAGES, WORK, Row, rows_of
+from simcluster.lab.calibrate.samples import STEP, STREAM, SWAP, SWAP_MESSAGES, WORK, SampleRow, rows_of
 from simcluster.runs.record import RunRecord
 from simcluster.topology import Topology, load
 from simcluster.topology.read.spread import MOST_FACTOR
@@ -24,7 +24,7 @@ FIRST_WAKEUP_S, MOST_WAKEUP_S, FITS = 300e-6, 10e-3, 4
 """The first wait that is tried, the longest (kernels give a thread its turn within milliseconds), and how many."""
 
 
-def wakeup_of(topology: Topology, own: Mapping[int, Sequence[Row]]) -> float:
+def wakeup_of(topology: Topology, own: Mapping[int, Sequence[SampleRow]]) -> float:
     """Return how long a thread that wakes up waits for a busy core, with which the steps of *own*, the rows of each
     round, take as long as measured.
 
@@ -53,11 +53,11 @@ def wakeup_of(topology: Topology, own: Mapping[int, Sequence[Row]]) -> float:
     return min(tried, key=lambda each_s: abs(tried[each_s]))
 
 
-def _mean_s(rows: Sequence[Row], what: str) -> float:
+def _mean_s(rows: Sequence[SampleRow], what: str) -> float:
     return fmean(row.seconds for row in rows if row.parts[0] == what)
 
 
-def rehearsed_again(topology: Topology, own: Sequence[Row], index: int, number: int) -> tuple[float, float]:
+def rehearsed_again(topology: Topology, own: Sequence[SampleRow], index: int, number: int) -> tuple[float, float]:
     """Return the error of the fitted numbers in a round: the factor of a busy step, the extra seconds after idling."""
     if not any(row.parts[0] == STEP for row in own):
         return 1.0, 0.0
@@ -68,7 +68,7 @@ def rehearsed_again(topology: Topology, own: Sequence[Row], index: int, number: 
     return min(misfit, MOST_FACTOR), startup_s if startup_s >= LEAST_STARTUP_S else 0.0
 
 
-def _simulated(topology: Topology, rows: Sequence[Row], number: int) -> RunRecord:
+def _simulated(topology: Topology, rows: Sequence[SampleRow], number: int) -> RunRecord:
     """Simulate the rehearsal of round *number*, with the work and the messages of *rows*."""
     sizes: list[dict[str, int]] = [{} for _ in topology.workers]  # by rank, the bytes of its messages to each peer
     gradients: list[list[tuple[str, int]]] = [[] for _ in topology.workers]  # by rank

@@ -13,7 +13,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from statistics import median
 
-from simcluster.lab.calibrate.samples import FILL, LATE, STOLEN, Row
+from simcluster.lab.calibrate.samples import FILL, LATE, STOLEN, SampleRow
 
 LATE_S, STOLEN_S = 0.02, 0.05
 """Less does not disturb a round: some context switches; a few ticks of the kernel's clock."""
@@ -30,23 +30,23 @@ NORMAL = 1.4826
 
 
 @dataclass(frozen=True)
-class Rounds:
+class CalibrationRounds:
     """The *rows* of *kept* rounds, with each disturbed sample replaced by that of the nearest undisturbed round.
 
     Samples of filling a buffer are from all rounds. *rejected* has the reason by round; *replaced* counts samples.
     """
 
-    rows: tuple[Row, ...]
+    rows: tuple[SampleRow, ...]
     kept: tuple[int, ...]
     rejected: Mapping[int, str]
     replaced: int
 
 
-def undisturbed(rows: Sequence[Row]) -> Rounds:
+def undisturbed(rows: Sequence[SampleRow]) -> CalibrationRounds:
     """Set aside the disturbed rounds and samples in *rows*."""
     numbers = sorted({row.number for row in rows})
     samples = [row for row in rows if row.parts[0] not in (LATE, STOLEN)]
-    series: dict[tuple[int, str], dict[int, list[Row]]] = defaultdict(lambda: defaultdict(list))
+    series: dict[tuple[int, str], dict[int, list[SampleRow]]] = defaultdict(lambda: defaultdict(list))
     for row in samples:
         series[row.rank, row.name][row.number].append(row)
     far = {
@@ -61,9 +61,9 @@ def undisturbed(rows: Sequence[Row]) -> Rounds:
         if count > MOST_OF_A_ROUND * judged
     }
     if len(rejected) > MOST_OF_ROUNDS * len(numbers):
-        return Rounds(tuple(samples), tuple(numbers), {}, 0)
+        return CalibrationRounds(tuple(samples), tuple(numbers), {}, 0)
     kept = tuple(number for number in numbers if number not in rejected)
-    out: list[Row] = []
+    out: list[SampleRow] = []
     replaced = 0
     for key, of in series.items():
         if key[1].startswith(FILL):
@@ -76,7 +76,7 @@ def undisturbed(rows: Sequence[Row]) -> Rounds:
             source = number if number in good or not good else min(good, key=lambda n: (abs(n - number), n))
             replaced += source != number
             out += [row._replace(number=number) for row in of[source]]
-    return Rounds(tuple(out), kept, dict(sorted(rejected.items())), replaced)
+    return CalibrationRounds(tuple(out), kept, dict(sorted(rejected.items())), replaced)
 
 
 def _far(by_round: Mapping[int, float], least: float = 0.0) -> set[int]:
@@ -89,7 +89,7 @@ def _far(by_round: Mapping[int, float], least: float = 0.0) -> set[int]:
     return {number for number, seconds in by_round.items() if seconds > limit}
 
 
-def _by_witness(rows: Sequence[Row]) -> dict[int, str]:
+def _by_witness(rows: Sequence[SampleRow]) -> dict[int, str]:
     found: dict[int, str] = {}
     for what, least_s, words in (
         (LATE, LATE_S, "a node woke up {:.0f} ms late"),

@@ -17,10 +17,10 @@ from simcluster.experiment.compute import check_compute
 from simcluster.experiment.read.read import read_experiment
 from simcluster.job import ClusterJob, places
 from simcluster.lab.calibrate import fit
-from simcluster.lab.calibrate.fit import Value, WayFit, fit_way, middle, quartiles
+from simcluster.lab.calibrate.fit import MeasuredValue, WayFit, fit_way, middle, quartiles
 from simcluster.lab.calibrate.handling import factor_of_handling
-from simcluster.lab.calibrate.rounds import Rounds, undisturbed
-from simcluster.lab.calibrate.samples import PRODUCT, Row, accelerator_of, pairs_of, rows_of, work_of
+from simcluster.lab.calibrate.rounds import CalibrationRounds, undisturbed
+from simcluster.lab.calibrate.samples import PRODUCT, SampleRow, accelerator_of, pairs_of, rows_of, work_of
 from simcluster.process.intra_op import usable_cores
 from simcluster.runs.record import RunRecord
 from simcluster.topology import Topology, load
@@ -37,9 +37,9 @@ class LinkFit:
 
     name: str
     latency_s: float
-    bandwidth_Bps: Value
+    bandwidth_Bps: MeasuredValue
     is_bottleneck: bool
-    both_ways: Value
+    both_ways: MeasuredValue
 
 
 @dataclass(frozen=True)
@@ -51,15 +51,15 @@ class NodeFit:
     """
 
     name: str
-    work: Mapping[str, Mapping[int, Value]]
-    send_overhead_s: Value | None
-    recv_overhead_s: Value | None
+    work: Mapping[str, Mapping[int, MeasuredValue]]
+    send_overhead_s: MeasuredValue | None
+    recv_overhead_s: MeasuredValue | None
     send_buffer_bytes: float = 0.0
     accelerator: str = ""
-    product: Mapping[str, Mapping[int, Value]] = field(default_factory=dict)
+    product: Mapping[str, Mapping[int, MeasuredValue]] = field(default_factory=dict)
 
     @property
-    def profile(self) -> Mapping[str, Mapping[int, Value]]:
+    def profile(self) -> Mapping[str, Mapping[int, MeasuredValue]]:
         """All measured kinds of work."""
         return {**self.work, **self.product}
 
@@ -77,7 +77,7 @@ class Calibration:
     links: Mapping[int, LinkFit]
     nodes: Mapping[str, NodeFit]
     elapsed_s: float
-    rounds: Rounds
+    rounds: CalibrationRounds
     cores: int | None = None
     real: bool = False
 
@@ -140,7 +140,7 @@ def evaluate(topology: Topology, record: RunRecord) -> Calibration:
     return fitted(topology, rounds.rows, rounds, record.elapsed_s)
 
 
-def fitted(topology: Topology, rows: Sequence[Row], rounds: Rounds, elapsed_s: float) -> Calibration:
+def fitted(topology: Topology, rows: Sequence[SampleRow], rounds: CalibrationRounds, elapsed_s: float) -> Calibration:
     """Fit *rows*, which are those of all *rounds* or of one."""
     pairs = pairs_of(rows)
     ways = tuple(fit_way(a, b, pairs[a, b], pairs[b, a]) for a, b in pairs if a < b)
@@ -177,7 +177,7 @@ def _links(topology: Topology, ways: tuple[WayFit, ...]) -> dict[int, LinkFit]:
     return found
 
 
-def _node(name: str, rank: int, rows: Sequence[Row], ways: tuple[WayFit, ...]) -> NodeFit:
+def _node(name: str, rank: int, rows: Sequence[SampleRow], ways: tuple[WayFit, ...]) -> NodeFit:
     """Fit one node; its overheads are between those found on its paths."""
     own = [(way, 0 if way.a == rank else 1) for way in ways if rank in (way.a, way.b)]
     work, product = (

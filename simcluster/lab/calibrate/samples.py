@@ -47,7 +47,7 @@ def sample_name(what: str, where: str | int, number: float) -> str:
     return f"{what}:{where}:{round(number)}"
 
 
-class Row(NamedTuple):
+class SampleRow(NamedTuple):
     """One sample: node *rank* recorded *name* = *seconds* in round *number*."""
 
     rank: int
@@ -62,12 +62,12 @@ class Row(NamedTuple):
         return what, where, int(number)
 
 
-def rows_of(nodes: Iterable[NodeRecord]) -> list[Row]:
+def rows_of(nodes: Iterable[NodeRecord]) -> list[SampleRow]:
     """Return every sample of *nodes*, by rank and then in the order taken."""
-    return [Row(node.rank, metric.step, metric.name, metric.value) for node in nodes for metric in node.metrics]
+    return [SampleRow(node.rank, metric.step, metric.name, metric.value) for node in nodes for metric in node.metrics]
 
 
-def pairs_of(rows: Iterable[Row]) -> dict[tuple[int, int], PairSamples]:
+def pairs_of(rows: Iterable[SampleRow]) -> dict[tuple[int, int], PairSamples]:
     """Return the samples by the rank that took them and its peer's rank, in order.
 
     A higher rank has only burst, sends, fill and both with a lower one.
@@ -81,7 +81,7 @@ def pairs_of(rows: Iterable[Row]) -> dict[tuple[int, int], PairSamples]:
     return dict(sorted(pairs.items()))
 
 
-def work_of(rows: Iterable[Row], rank: int, measured: str = WORK) -> dict[str, Samples]:
+def work_of(rows: Iterable[SampleRow], rank: int, measured: str = WORK) -> dict[str, Samples]:
     """Return the samples of node *rank*'s work: kind of work -> FLOPs -> seconds of every repetition."""
     work: dict[str, Samples] = {}
     for row in rows:
@@ -91,6 +91,6 @@ def work_of(rows: Iterable[Row], rank: int, measured: str = WORK) -> dict[str, S
     return work
 
 
-def accelerator_of(rows: Iterable[Row], rank: int) -> str:
+def accelerator_of(rows: Iterable[SampleRow], rank: int) -> str:
     """Return the kind of accelerator that did node *rank*'s work; "" for the CPU."""
     return next((row.parts[1] for row in rows if row.rank == rank and row.parts[0] == ON), "")

@@ -10,7 +10,7 @@ from typing import Any
 
 import yaml
 
-from simcluster.lab.calibrate.fit import HALF, Value
+from simcluster.lab.calibrate.fit import HALF, MeasuredValue
 from simcluster.lab.calibrate.rehearsed import LEAST_STARTUP_S, rehearsed_again, wakeup_of
 from simcluster.lab.calibrate.run import Calibration, LinkFit, NodeFit, fitted
 from simcluster.runs import words
@@ -149,7 +149,7 @@ def _of_link(link: LinkFit, found: Sequence[LinkFit]) -> dict[str, list[float]]:
 def _of_node(node: NodeFit, found: Sequence[NodeFit]) -> dict[str, list[float]]:
     measured = {}
     for key in ("send_overhead", "recv_overhead"):
-        values: list[Value | None] = [getattr(fit, f"{key}_s") for fit in (node, *found)]
+        values: list[MeasuredValue | None] = [getattr(fit, f"{key}_s") for fit in (node, *found)]
         whole_s, *each_s = (value.value if value is not None else 0.0 for value in values)
         measured[key] = [max(factor, 1e-3) for factor in _factors(whole_s, each_s)]
     if node.work:
@@ -205,7 +205,7 @@ def describe(calibration: Calibration) -> list[str]:
     return lines
 
 
-def _seconds(value: Value) -> str:
+def _seconds(value: MeasuredValue) -> str:
     return f"{_time(value.value)} ({_time(value.low)} to {_time(value.high)})"
 
 
@@ -214,7 +214,7 @@ def _time(seconds: float) -> str:
     return f"-{format_latency(-seconds)}" if seconds < 0 else format_latency(seconds)
 
 
-def _rate(value: Value) -> str:
+def _rate(value: MeasuredValue) -> str:
     low, high = format_bandwidth(value.low), format_bandwidth(value.high)
     return f"{format_bandwidth(value.value)} ({low} to {high})"
 

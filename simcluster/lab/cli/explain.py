@@ -33,10 +33,10 @@ def explain(
     An algorithm: what it does, its phases, what travels where and how many bytes, its settings, the paper. A run: where
     the time went, the slowest node and link, what would help most, what to look at next.
     """
-    from simcluster.lab.explain.algorithm import Explained, explain_algorithm
+    from simcluster.lab.explain.algorithm import ExplainedAlgorithm, explain_algorithm
     from simcluster.lab.explain.run import ExplainedRun, explain_run
 
-    found: Explained | ExplainedRun
+    found: ExplainedAlgorithm | ExplainedRun
     if Path(what).is_dir():
         if nodes is not None or sets:
             raise UsageError(Problem("--nodes" if nodes is not None else "--set", "a run", "it only for an algorithm"))

@@ -21,13 +21,13 @@ def mcp(
     """Serve tools of the Model Context Protocol on stdin and stdout (extra mcp)."""
     from importlib.util import find_spec
 
-    from simcluster.lab.mcp_server.desk import Desk
+    from simcluster.lab.mcp_server.desk import ToolDesk
 
     if find_spec("mcp") is None:
         raise UsageError(Problem("mcp", "no package mcp", f"it to be installed: {install_extra('mcp')}"))
     from simcluster.lab.mcp_server.server import make_server
 
-    desk = Desk(root, budget)
+    desk = ToolDesk(root, budget)
     os.chdir(root)  # what relative paths refer to
     try:
         make_server(desk).run("stdio")

@@ -49,7 +49,7 @@ def ui(
         print(f"note: no folder {root}; an empty one is made", file=sys.stderr)
     from simcluster.lab.ui.app import make_app
     from simcluster.lab.ui.children import Children
-    from simcluster.lab.ui.shelf import Shelf
+    from simcluster.lab.ui.shelf import RunShelf
     from simcluster.web.login import Login, invitation
 
     names = allow_host or []
@@ -62,7 +62,7 @@ def ui(
     entrance = Login(said) if login or not all(map(is_loopback, [host, *names])) else None
 
     def app_for(hosts: Collection[str]) -> App:
-        return make_app(Shelf(root), children, hosts, entrance, is_tls=tls is not None)
+        return make_app(RunShelf(root), children, hosts, entrance, is_tls=tls is not None)
 
     endpoint = f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
     server = real_nodes().serve_pages(endpoint, app_for, names, str(tls) if tls is not None else None, plain_http, "ui")

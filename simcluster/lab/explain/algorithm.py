@@ -52,7 +52,7 @@ class Phase:
 
 
 @dataclass(frozen=True)
-class Setting:
+class DocumentedSetting:
     """A setting with its *default* and what the docstring says about it."""
 
     name: str
@@ -71,7 +71,7 @@ class Traffic:
 
 
 @dataclass(frozen=True)
-class Explained:
+class ExplainedAlgorithm:
     """Everything about an algorithm on *nodes* nodes; *model_bytes* are those of the model that was sent for it."""
 
     name: str
@@ -79,7 +79,7 @@ class Explained:
     about: str
     paper: str
     phases: tuple[Phase, ...]
-    settings: tuple[Setting, ...]
+    settings: tuple[DocumentedSetting, ...]
     nodes: int
     model_bytes: int
     traffic: tuple[Traffic, ...]
@@ -117,7 +117,7 @@ class Explained:
         return {"kind": "algorithm", **asdict(self), "sentences": self.sentences()}
 
 
-def explain_algorithm(name: str, nodes: int = 4, settings: Mapping[str, Any] | None = None) -> Explained:
+def explain_algorithm(name: str, nodes: int = 4, settings: Mapping[str, Any] | None = None) -> ExplainedAlgorithm:
     """Explain the algorithm *name*, or "file.py:function", on *nodes* nodes with *settings*. Raise UsageError."""
     if not 0 < nodes <= MOST_NODES:
         raise UsageError(Problem("--nodes", str(nodes), f"a number from 1 to {MOST_NODES}"))
@@ -130,13 +130,13 @@ def explain_algorithm(name: str, nodes: int = 4, settings: Mapping[str, Any] | N
     given = dict(settings or {})
     names = [one.name for one in parameters if one.kind is inspect.Parameter.KEYWORD_ONLY]
     found = [
-        Setting(one.name, given.get(one.name, one.default), _about(one.name, names, " ".join(own)))
+        DocumentedSetting(one.name, given.get(one.name, one.default), _about(one.name, names, " ".join(own)))
         for one in parameters
         if one.kind is inspect.Parameter.KEYWORD_ONLY
     ]
     block = {"name" if name in ALGORITHMS else "path": name, **given}
     model_bytes, traffic = _traffic(block, nodes, _steps_of(found))
-    return Explained(
+    return ExplainedAlgorithm(
         name=name,
         summary=_plain(own[0]) + "." if own else "",
         about=text[0] if text else "",
@@ -190,7 +190,7 @@ def _shown(default: Any) -> str:
     return "required" if default is inspect.Parameter.empty else "none" if default is None else str(default)
 
 
-def _steps_of(settings: Sequence[Setting]) -> int:
+def _steps_of(settings: Sequence[DocumentedSetting]) -> int:
     """Return steps after which every setting that counts them, such as an interval, has come to effect."""
     counts = [one.default for one in settings if one.name in COUNTED and type(one.default) is int]
     return min(MOST_STEPS, max([STEPS, *counts]))

@@ -27,7 +27,7 @@ ROUNDING: Final = 1e-5
 
 
 @dataclass(frozen=True)
-class Weights:
+class WeightDistance:
     """How far a run's weights are from those of one node: *most* is the largest difference, *relative* that by the
     largest weight; *same*: all bits are equal. *loss* and *accuracy* are the one node's, on held-out samples.
     """
@@ -53,7 +53,7 @@ class Baseline:
     samples: int
     alone_s: float
     possible: float
-    weights: Weights | None
+    weights: WeightDistance | None
 
     @property
     def together_s(self) -> float:
@@ -186,7 +186,7 @@ def _alone(document: Mapping[str, Any], node: str, samples: int) -> dict[str, An
     }
 
 
-def _compared(plan: Experiment, done: Run) -> Weights:
+def _compared(plan: Experiment, done: Run) -> WeightDistance:
     """Compare the weights of *done* with those of one process on the same batches, joined."""
     size = len(plan.topology.workers)
     with one_thread():
@@ -197,4 +197,4 @@ def _compared(plan: Experiment, done: Run) -> Weights:
     most = max(float((a.double() - b.double()).abs().max()) for a, b in zip(ours, alone, strict=True))
     largest = max(float(weights.double().abs().max()) for weights in alone)
     same = all(torch.equal(a, b) for a, b in zip(ours, alone, strict=True))
-    return Weights(same, most, most / largest if largest else 0.0, judged.get("loss"), judged.get("accuracy"))
+    return WeightDistance(same, most, most / largest if largest else 0.0, judged.get("loss"), judged.get("accuracy"))

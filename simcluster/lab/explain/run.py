@@ -14,7 +14,7 @@ import numpy as np
 
 from simcluster.lab.reports.report_tables import dominated
 from simcluster.lab.what_if.answer import LEAST_SHARE, in_words
-from simcluster.lab.what_if.critical_path import Part, critical_path
+from simcluster.lab.what_if.critical_path import PathPart, critical_path
 from simcluster.results import Run, load_run
 from simcluster.runs import words
 from simcluster.runs.calls import SCRIPT, call_totals
@@ -32,7 +32,7 @@ MOST_SPANS: Final = 2_000_000
 
 
 @dataclass(frozen=True)
-class Use:
+class TimeUse:
     """The shares of a node's time that went into computing, sending, and waiting for messages; the rest is *other*."""
 
     node: str
@@ -49,8 +49,8 @@ class ExplainedRun:
     run: Run
     topology: Topology
     covered_s: float
-    uses: tuple[Use, ...]
-    parts: tuple[Part, ...]
+    uses: tuple[TimeUse, ...]
+    parts: tuple[PathPart, ...]
 
     def sentences(self) -> list[str]:
         """Return the explanation, one sentence or two per entry."""
@@ -108,7 +108,7 @@ class ExplainedRun:
     def _computed(self) -> list[str]:
         """Return which nodes computed most and least; nodes with the same rounded share did equally."""
         span = "time" if self.covers_all else f"first {words.seconds(self.covered_s)}, which the trace covers"
-        by_share: dict[str, list[Use]] = {}
+        by_share: dict[str, list[TimeUse]] = {}
         for use in sorted(self.uses, key=lambda use: -use.compute):
             by_share.setdefault(words.share(use.compute), []).append(use)
         (share, most), *others = by_share.items()
@@ -210,34 +210,34 @@ def explain_run(folder: Path) -> ExplainedRun:
     uses = tuple(
         _use(names[rank], found, covered_s) for rank, found in by_rank.items() if rank < len(names) and covered_s
     )
-    parts: list[Part] = []
+    parts: list[PathPart] = []
     if spans and len(spans) <= MOST_SPANS:
         end = {"end_s": covered_s, "end_rank": min(rests)} if rests else {}
         parts = critical_path(spans, topology, cut_short=bool(rests), **end).parts  # type: ignore[arg-type]
     return ExplainedRun(run, topology, covered_s, uses, tuple(parts))
 
 
-def _use(name: str, spans: Sequence[Span], covered_s: float) -> Use:
+def _use(name: str, spans: Sequence[Span], covered_s: float) -> TimeUse:
     """Return the shares of *covered_s*: what a node does while it computes counts as computing, then as sending."""
     kinds = [("compute",), ("compute", "send"), ("compute", "send", "recv")]
     whole_s = np.array([0.0, covered_s])
     computing, sending, all_kinds = (
         float(covered_by([span for span in spans if span.kind in those], whole_s)[0]) for those in kinds
     )
-    return Use(name, computing, sending - computing, all_kinds - sending, 1 - all_kinds)
+    return TimeUse(name, computing, sending - computing, all_kinds - sending, 1 - all_kinds)
 
 
-def _names(uses: Sequence[Use]) -> str:
+def _names(uses: Sequence[TimeUse]) -> str:
     names = [use.node for use in uses]
     more = [f"{len(names) - MOST_NODES} more"] if len(names) > MOST_NODES else []
     return words.listing([*names[:MOST_NODES], *more])
 
 
-def _each(uses: Sequence[Use], share: str) -> str:
+def _each(uses: Sequence[TimeUse], share: str) -> str:
     """Return the shares of the only one of *uses*, or the *share* that all of them computed."""
     return f": {_shares(uses[0])}" if len(uses) == 1 else f", each {share}"
 
 
-def _shares(use: Use) -> str:
+def _shares(use: TimeUse) -> str:
     shares = (("computing", use.compute), ("sending", use.send), ("waiting for messages", use.wait))
     return words.listing([f"{words.share(share)} {what}" for what, share in shares])

@@ -24,7 +24,7 @@ SAMPLES = "Only the script knows its samples, and one rank may have had others: 
 
 
 @dataclass(frozen=True)
-class OneScript:
+class ScriptTimes:
     """The times of a run of a script: *elapsed_s* for *steps*; *compute_s* of the node that also works alone.
 
     A step takes *step_s*, and that node computes for *step_compute_s* of it, without the script's start. *loss* is that
@@ -46,8 +46,8 @@ class ScriptBaseline:
     run: Run
     node: str
     nodes: int
-    together: OneScript
-    alone: OneScript
+    together: ScriptTimes
+    alone: ScriptTimes
 
     @property
     def work(self) -> float | None:
@@ -117,14 +117,14 @@ def script_baseline(plan: Experiment, done: Run, node: str | None) -> ScriptBase
     return ScriptBaseline(done, alone, len(names), _of_run(done, alone), _of_run(by_itself, alone))
 
 
-def _of_run(done: Run, node: str) -> OneScript:
+def _of_run(done: Run, node: str) -> ScriptTimes:
     summary, of_node, median_s = done.summary, done.summary["nodes"][node], step_s(done.calls)
     elapsed_s, steps, compute_s = float(summary["elapsed_s"]), summary["steps"], of_node["compute_s"]
     took_s = elapsed_s / max(steps, 1) if median_s is None else median_s
     of_step_s = _step_compute_s(done, of_node["rank"])
     if of_step_s is None:
         of_step_s = compute_s / max(steps, 1)
-    return OneScript(elapsed_s, steps, took_s, compute_s, of_step_s, summary["loss"])
+    return ScriptTimes(elapsed_s, steps, took_s, compute_s, of_step_s, summary["loss"])
 
 
 def _step_compute_s(done: Run, rank: int) -> float | None:
@@ -149,6 +149,6 @@ def on_one_node(document: Mapping[str, Any], node: str) -> dict[str, Any]:
     return found | {"faults": [], "backend": "sim"}
 
 
-def _took(one: OneScript) -> str:
+def _took(one: ScriptTimes) -> str:
     steps = words.plural(one.steps, "step")
     return f"{words.seconds(one.elapsed_s)} for {steps}, {words.seconds(one.step_s)} for one of them"

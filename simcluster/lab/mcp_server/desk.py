@@ -14,7 +14,7 @@ from typing import Any, Final
 from simcluster.catalogue import KINDS, catalogue
 from simcluster.errors import Problem, UsageError, nearest
 from simcluster.lab.mcp_server.bounds import Root, bounded
-from simcluster.lab.ui.children import Children, Wanted
+from simcluster.lab.ui.children import Children, RunForm
 from simcluster.process.signals import kill_group
 from simcluster.process.tied import TIED
 from simcluster.runs.folder import SUMMARY, read_summary
@@ -26,7 +26,7 @@ LINES: Final = 20
 POLL_S: Final = 0.1
 
 
-class Desk:
+class ToolDesk:
     """The tools for one *root*; a call takes at most *budget_s*."""
 
     def __init__(self, root: Path, budget_s: float = 120.0) -> None:
@@ -95,7 +95,7 @@ class Desk:
         """Start a simulated run; return its handle and seed at once."""
         if not 0 <= seed < 1 << 63:
             raise UsageError(Problem("seed", str(seed), "a whole number from 0 to 2^63 - 1"))
-        wanted = Wanted(
+        wanted = RunForm(
             experiment=self._root.named("experiment", experiment, "experiments"),
             topology=self._root.named("topology", topology, "topologies") if topology else "",
             algorithm=self._root.named("algorithm", algorithm, "algorithms") if algorithm else "",

@@ -10,7 +10,7 @@ from mcp.server.mcpserver import MCPServer
 from mcp.server.mcpserver.exceptions import ToolError
 
 from simcluster.errors import UsageError
-from simcluster.lab.mcp_server.desk import Desk
+from simcluster.lab.mcp_server.desk import ToolDesk
 from simcluster.version import __version__
 
 ABOUT: Final = """\
@@ -19,7 +19,7 @@ experiment, `submit` it, `wait`, read its `result`, and `explain` where its time
 server's root; answers have `truncated`."""
 
 
-def make_server(desk: Desk) -> MCPServer:
+def make_server(desk: ToolDesk) -> MCPServer:
     """Return the server of *desk*'s tools."""
     server = MCPServer("simcluster", instructions=ABOUT, version=__version__)
     for name, tool in desk.tools().items():

@@ -23,7 +23,7 @@ from simcluster.process.kernels import heed_portable
 from simcluster.results import Run, load_run
 from simcluster.runs.calls import SCRIPT
 from simcluster.runs.destination import check_folder
-from simcluster.runs.event_order import Damaged, Order, unpack
+from simcluster.runs.event_order import DamagedOrder, EventOrder, unpack
 from simcluster.runs.folder import ORDER, RunFolder
 from simcluster.runs.write import write_run
 from simcluster.version import __version__
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True)
-class Replayed:
+class ReplayResult:
     """*run* is the replay's run; *weights* has, by node, the hash that both runs ended with."""
 
     run: Run
@@ -55,7 +55,7 @@ class Replayed:
         }
 
 
-def replay(run: str | Path | Run, *, out: str | Path | None = None, report: bool = True) -> Replayed:
+def replay(run: str | Path | Run, *, out: str | Path | None = None, report: bool = True) -> ReplayResult:
     """Repeat *run*, made on sockets, in the simulator in its recorded order; write the replay to *out*.
 
     By default *out* is the folder's name and "-replay". The replay has the recorded times. Raises NotReplayable or
@@ -85,7 +85,7 @@ def replay(run: str | Path | Run, *, out: str | Path | None = None, report: bool
 
         write_report(written, plan.topology)
     events = sum(len(order.events.kinds) for order in orders)
-    return Replayed(written, events, sum(order.callbacks or 0 for order in orders), record.wall_s, weights)
+    return ReplayResult(written, events, sum(order.callbacks or 0 for order in orders), record.wall_s, weights)
 
 
 def check_same(recorded: Run, record: RunRecord) -> dict[str, str]:
@@ -124,7 +124,7 @@ def first_difference(recorded: Run, record: RunRecord) -> str | None:
     return min(found)[1] if found else None
 
 
-def read_orders(run: RunFolder) -> list[Order]:
+def read_orders(run: RunFolder) -> list[EventOrder]:
     """Return one order per node, by rank; that of a lost node may be incomplete.
 
     Raises NotReplayable, or UsageError for a damaged file.
@@ -141,7 +141,7 @@ def read_orders(run: RunFolder) -> list[Order]:
     try:
         packed = msgspec.msgpack.decode(path.read_bytes(), type=dict[str, list[bytes]])
         orders = {name: unpack(chunks) for name, chunks in packed.items()}
-    except (OSError, msgspec.MsgspecError, Damaged) as error:
+    except (OSError, msgspec.MsgspecError, DamagedOrder) as error:
         raise UsageError(Problem(ORDER, f"something else in {path}", f"orders of nodes ({error})")) from None
     kernels = {name: node.get("numerics") or {} for name, node in run.summary["nodes"].items()}
     away = [f"{name} on {found['device']}" for name, found in kernels.items() if found.get("device", "cpu") != "cpu"]

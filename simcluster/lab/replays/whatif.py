@@ -22,13 +22,13 @@ from simcluster.lab.replays.run import read_orders
 from simcluster.results import Run, load_run
 
 if TYPE_CHECKING:
-    from simcluster.runs.event_order import Order
+    from simcluster.runs.event_order import EventOrder
 
 CHANGEABLE = "topology."
 
 
 @dataclass(frozen=True)
-class WhatIf:
+class ReplayWhatIf:
     """Seconds to the end of the run: *recorded*; *unchanged*, predicted for its topology file; and *changed*, predicted
     with *changes*. *busiest_s* is the recorded work of the busiest device.
     """
@@ -58,7 +58,7 @@ class WhatIf:
         )
 
 
-def what_if(run: str | Path | Run, changes: Mapping[str, Any]) -> WhatIf:
+def what_if(run: str | Path | Run, changes: Mapping[str, Any]) -> ReplayWhatIf:
     """Predict the time of *run*, made on sockets, with *changes* to its topology; work takes as long as recorded.
 
     Raises NotReplayable or UsageError; RunError if the run does not end on that cluster.
@@ -80,7 +80,7 @@ def what_if(run: str | Path | Run, changes: Mapping[str, Any]) -> WhatIf:
     if changed:
         found = f"another device at {', '.join(changed)}"
         raise UsageError(Problem("--what-if", found, "changes of links: work takes the recorded time"))
-    return WhatIf(
+    return ReplayWhatIf(
         recorded.summary["elapsed_s"],
         max(node["compute_s"] for node in recorded.summary["nodes"].values()),
         _predicted_s(before, orders),
@@ -89,7 +89,7 @@ def what_if(run: str | Path | Run, changes: Mapping[str, Any]) -> WhatIf:
     )
 
 
-def _predicted_s(plan: Experiment, orders: Sequence[Order]) -> float:
+def _predicted_s(plan: Experiment, orders: Sequence[EventOrder]) -> float:
     check_memory(plan)
     job = ClusterJob(
         plan.topology.workers, json.dumps(plan.document), plan.seed, topology=plan.topology, faults=plan.faults,

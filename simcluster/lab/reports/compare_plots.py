@@ -12,10 +12,10 @@ from simcluster.errors import Problem, UsageError
 from simcluster.lab.reports.figure_style import LINES, Figures, log_axis, styled
 from simcluster.lab.reports.scales import time_scale
 from simcluster.runs import words
-from simcluster.runs.comparison.prediction import Predicted, steps
+from simcluster.runs.comparison.prediction import PredictedTime, steps
 
 if TYPE_CHECKING:
-    from simcluster.runs.comparison.compare import Pair
+    from simcluster.runs.comparison.compare import RunPair
 
 CLOSE = 0.1
 """The band around equal times: a tenth more or less."""
@@ -37,7 +37,7 @@ KINDS = {
 class ComparePlots(Figures):
     """The figures of compared runs."""
 
-    def __init__(self, pairs: Sequence[Pair]) -> None:
+    def __init__(self, pairs: Sequence[RunPair]) -> None:
         self._pairs = list(pairs)
 
     def predicted_measured(self) -> go.Figure:
@@ -69,11 +69,11 @@ class ComparePlots(Figures):
         )
 
 
-def _points(pair: Pair) -> Iterator[tuple[str, str, Predicted]]:
+def _points(pair: RunPair) -> Iterator[tuple[str, str, PredictedTime]]:
     """(kind, subject, the two times)."""
     both = pair.predicted_and_measured
     assert both is not None, "asked before"
-    yield "elapsed", "the whole run", Predicted(both[0].summary["elapsed_s"], both[1].summary["elapsed_s"])
+    yield "elapsed", "the whole run", PredictedTime(both[0].summary["elapsed_s"], both[1].summary["elapsed_s"])
     for node, of_phases in pair.phases.items():
         for phase in ("compute", "wait"):
             yield phase, f"{node}, {phase}", of_phases[phase]
@@ -85,7 +85,7 @@ def _points(pair: Pair) -> Iterator[tuple[str, str, Predicted]]:
         yield "step", f"step {step}", times
 
 
-def _markers(own: Sequence[tuple[str, Predicted]], kind: str, unit_s: float) -> go.Scatter:
+def _markers(own: Sequence[tuple[str, PredictedTime]], kind: str, unit_s: float) -> go.Scatter:
     name, colour, symbol, size = KINDS[kind]
     texts = []
     for label, times in own:

@@ -8,11 +8,11 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 from simcluster.runs import words
 from simcluster.runs.calls import CallTotals
 from simcluster.runs.comparison.compare import TOLERANCE
-from simcluster.runs.comparison.prediction import PHASES, Predicted, PredictedMemory
+from simcluster.runs.comparison.prediction import PHASES, PredictedMemory, PredictedTime
 from simcluster.units import format_size
 
 if TYPE_CHECKING:
-    from simcluster.runs.comparison.compare import Judgement, Pair
+    from simcluster.runs.comparison.compare import Judgement, RunPair
 
 
 MAX_SETTINGS = 20
@@ -30,7 +30,7 @@ OF_NODES: Columns = {
 OF_LINKS: Columns = {"bytes": ("bytes", words.count), "busy": ("busy_fraction", words.share)}
 
 
-def describe(pair: Pair) -> str:
+def describe(pair: RunPair) -> str:
     """Return the runs, the headline, the totals, settings, metrics, nodes and links; for a prediction, its times."""
     blocks = [
         columns([["a", str(pair.a.folder), pair.a.label], ["b", str(pair.b.folder), pair.b.label]], left=3),
@@ -52,7 +52,7 @@ def describe(pair: Pair) -> str:
     return "\n\n".join(block for block in blocks if block)
 
 
-def _links(pair: Pair) -> str:
+def _links(pair: RunPair) -> str:
     if pair.is_elsewhere:
         name = pair.a.summary["topology"]
         return (
@@ -63,7 +63,7 @@ def _links(pair: Pair) -> str:
     return _sides(pair, "link", OF_LINKS, "", "bytes") if has_links else ""
 
 
-def headline(pair: Pair) -> str:
+def headline(pair: RunPair) -> str:
     """Return a sentence on whether the results are equal, and on the times."""
     failures = []
     for run, side in ((pair.a, "a"), (pair.b, "b")):
@@ -74,12 +74,12 @@ def headline(pair: Pair) -> str:
     return f"{'; '.join(failures)}." if failures else f"{_weights(pair)}; {_times(pair)}."
 
 
-def _doubts(pair: Pair) -> str:
+def _doubts(pair: RunPair) -> str:
     sides = (("a", pair.a), ("b", pair.b))
     return "\n".join(f"warning: {side}: {row['text']}" for side, run in sides for row in run.warnings)
 
 
-def _weights(pair: Pair) -> str:
+def _weights(pair: RunPair) -> str:
     sha256 = str(pair.a.summary["weights_sha256"])
     others = pair.nodes_with_other_weights
     timed = [side for run, side in ((pair.a, "a"), (pair.b, "b")) if words.timed_only(run.summary)]
@@ -120,7 +120,7 @@ def _some(names: Sequence[str], limit: int = 6) -> str:
     return words.listing([*names[:limit], *more])
 
 
-def _times(pair: Pair) -> str:
+def _times(pair: RunPair) -> str:
     ratio = f" (x{pair.elapsed_ratio:.3g})" if pair.elapsed_ratio is not None else ""
     a, b = (words.seconds(run.summary["elapsed_s"]) for run in pair.predicted_and_measured or (pair.a, pair.b))
     if pair.predicted_and_measured is None:
@@ -134,7 +134,7 @@ def _times(pair: Pair) -> str:
     return f"predicted {a}{expected}, measured {b}{where}{inside}{ratio}"
 
 
-def _compared(pair: Pair) -> str:
+def _compared(pair: RunPair) -> str:
     """Return a line that says what was predicted and measured; "" unless both ran to the end."""
     if pair.predicted_and_measured is None or pair.elapsed_ratio is None:
         return ""
@@ -146,7 +146,7 @@ def _compared(pair: Pair) -> str:
     return f"Compared: {what}, {times}, measured / predicted {pair.elapsed_ratio:.3f}"
 
 
-def _totals(pair: Pair) -> str:
+def _totals(pair: RunPair) -> str:
     a, b = pair.a.summary, pair.b.summary
     ratio = f"x{b['elapsed_s'] / a['elapsed_s']:.3g}" if a["elapsed_s"] else ""
     rows = [["", "a", "b", ""], ["time", words.seconds(a["elapsed_s"]), words.seconds(b["elapsed_s"]), ratio]]
@@ -179,7 +179,7 @@ def _verdict(a: Any, b: Any) -> str:
     return "equal" if a == b else "different"
 
 
-def _settings(pair: Pair) -> str:
+def _settings(pair: RunPair) -> str:
     if not pair.settings:
         return "Settings: all equal."
     rows = [[f"  {key}", _short(a), "->", _short(b)] for key, a, b in pair.settings[:MAX_SETTINGS]]
@@ -193,7 +193,7 @@ def _short(value: Any, limit: int = 40) -> str:
     return text if len(text) <= limit else text[: limit - 3] + "..."
 
 
-def _metrics(pair: Pair) -> str:
+def _metrics(pair: RunPair) -> str:
     found = pair.metrics
     sides = [f"{words.count(n)} only in {side}" for n, side in ((found.only_a, "a"), (found.only_b, "b")) if n]
     ending = f" ({', '.join(sides)})" if sides else ""
@@ -208,7 +208,7 @@ def _metrics(pair: Pair) -> str:
     )
 
 
-def _sides(pair: Pair, what: str, shown: Columns, verdict: str, judged: str) -> str:
+def _sides(pair: RunPair, what: str, shown: Columns, verdict: str, judged: str) -> str:
     """Return a row for each of the *what*s of either side: the columns *shown*, and a *verdict* on the key *judged*."""
     a, b = pair.a.summary[f"{what}s"], pair.b.summary[f"{what}s"]
     names = list(dict.fromkeys([*a, *b]))
@@ -239,10 +239,10 @@ def columns(rows: Sequence[Sequence[str]], left: int = 1) -> str:
     return "\n".join(lines)
 
 
-def describe_phases(phases: Mapping[str, Mapping[str, Predicted]]) -> list[list[str]]:
+def describe_phases(phases: Mapping[str, Mapping[str, PredictedTime]]) -> list[list[str]]:
     """Return rows: a heading, all nodes together, then each node."""
     sums = [[times[phase] for times in phases.values()] for phase in PHASES]
-    total = [Predicted(*(sum(side) for side in zip(*times, strict=True))) for times in sums]
+    total = [PredictedTime(*(sum(side) for side in zip(*times, strict=True))) for times in sums]
     rows = [["predicted, measured", *(text for phase in PHASES for text in (phase, "", ""))]]
     rows.append(["all nodes", *(cell for times in total for cell in _three(times))])
     for name, of_phases in list(phases.items())[:MAX_NODES]:
@@ -252,7 +252,7 @@ def describe_phases(phases: Mapping[str, Mapping[str, Predicted]]) -> list[list[
     return rows
 
 
-def _uncounted(pair: Pair) -> str:
+def _uncounted(pair: RunPair) -> str:
     sides = [side for side, run in (("a", pair.a), ("b", pair.b)) if run.summary["backend"] == "torch"]
     if len(sides) != 1:
         return ""
@@ -284,7 +284,7 @@ def describe_memory(memory: Mapping[str, PredictedMemory]) -> list[list[str]]:
     return rows
 
 
-def describe_links(links: Mapping[str, Predicted]) -> list[list[str]]:
+def describe_links(links: Mapping[str, PredictedTime]) -> list[list[str]]:
     """Return rows: a heading, then each link with its seconds from send to receipt."""
     rows = [["send to receipt", "predicted", "measured", ""]]
     rows += [[name, *_three(times)] for name, times in list(links.items())[:MAX_LINKS]]
@@ -293,6 +293,6 @@ def describe_links(links: Mapping[str, Predicted]) -> list[list[str]]:
     return rows
 
 
-def _three(times: Predicted) -> list[str]:
+def _three(times: PredictedTime) -> list[str]:
     ratio = "" if times.ratio is None else f"x{times.ratio:.3g}"
     return [words.seconds(times.predicted_s), words.seconds(times.measured_s), ratio]

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from simcluster.runs import words
 
 if TYPE_CHECKING:
-    from simcluster.runs.comparison.compare import Pair
+    from simcluster.runs.comparison.compare import RunPair
     from simcluster.runs.folder import RunFolder
     from simcluster.runs.sweep.sweep_folder import SweepFolder
 
@@ -44,7 +44,7 @@ def of_sweep(sweep: SweepFolder) -> str:
     return card(title, shown, rows, [*notes, f"folder {sweep.folder}"])
 
 
-def of_comparison(pairs: Sequence[Pair]) -> str:
+def of_comparison(pairs: Sequence[RunPair]) -> str:
     """Return what a comparison shows in a notebook: a column per run, and the settings that differ."""
     runs = [pairs[0].a, *(pair.b for pair in pairs)]
     each = [_outcome(run.summary) for run in runs]

@@ -15,7 +15,7 @@ from simcluster.lab.reports import timeline as timelines
 from simcluster.lab.reports.figure_style import LINES, SEND, Figures, log_axis, styled
 from simcluster.lab.reports.link_map import link_map
 from simcluster.lab.reports.scales import RECORDED, XAxis
-from simcluster.lab.reports.sections.activity import Activity, activity_of, end_of_first_steps, windows_of
+from simcluster.lab.reports.sections.activity import ActivitySpans, activity_of, end_of_first_steps, windows_of
 from simcluster.lab.reports.x_axis import XScale, node_lines, run_line, thinned
 from simcluster.runs import words
 from simcluster.runs.folder import topology_of
@@ -116,7 +116,7 @@ class RunPlots(Figures):
         return consensus([self._run], x)
 
     @cached_property
-    def activity(self) -> Activity:
+    def activity(self) -> ActivitySpans:
         return activity_of(self._run)
 
 

@@ -14,7 +14,7 @@ import plotly.graph_objects as go
 
 from simcluster.lab.reports.figure_style import COMPUTE, FAULT, RECV, SEND, rgba, styled
 from simcluster.lab.reports.scales import time_scale
-from simcluster.lab.reports.sections.activity import MAX_BANDS, Activity
+from simcluster.lab.reports.sections.activity import MAX_BANDS, ActivitySpans
 from simcluster.runs import words
 from simcluster.runs.coverage import busy_shares, rest_shares
 from simcluster.runs.record import Span
@@ -29,7 +29,7 @@ LANES = {
 """Kind of a span -> its name, its colour, and the offset and width of its bars in a node's row."""
 
 
-def gantt(activity: Activity, start_s: float, end_s: float, max_bars: int) -> go.Figure:
+def gantt(activity: ActivitySpans, start_s: float, end_s: float, max_bars: int) -> go.Figure:
     """Draw a row per node and a bar for each of the first *max_bars* spans between *start_s* and *end_s*."""
     first_ns, last_ns = nanoseconds(start_s), nanoseconds(end_s)
     window = []
@@ -60,7 +60,7 @@ def gantt(activity: Activity, start_s: float, end_s: float, max_bars: int) -> go
     )
 
 
-def _bars(activity: Activity, rows: list[tuple[int, Span]], kind: str, unit_s: float) -> go.Bar:
+def _bars(activity: ActivitySpans, rows: list[tuple[int, Span]], kind: str, unit_s: float) -> go.Bar:
     name, colour, offset, width = LANES[kind]
     texts = []
     for rank, span in rows:
@@ -98,7 +98,7 @@ def _draw_bands(figure: go.Figure, shown: Sequence[Band], start_s: float, end_s:
             figure.add_vrect(x0=x0, x1=x1, fillcolor=rgba(FAULT, 0.14), line_width=0, layer="below", **text)
 
 
-def _cut_words(activity: Activity, start_s: float, end_s: float, bars: int) -> str:
+def _cut_words(activity: ActivitySpans, start_s: float, end_s: float, bars: int) -> str:
     parts = []
     if start_s > 0 or end_s < activity.elapsed_s:
         part = "the first" if start_s == 0 else f"{words.seconds(start_s)} to"
@@ -110,7 +110,7 @@ def _cut_words(activity: Activity, start_s: float, end_s: float, bars: int) -> s
     return ", ".join([*parts, words.plural(bars, "span")])
 
 
-def busy(activity: Activity, bins: int = 240) -> go.Figure:
+def busy(activity: ActivitySpans, bins: int = 240) -> go.Figure:
     """Draw the device's working share of each of *bins* equal parts of the run, for every node.
 
     The colours end at the busiest part, so that mostly idle devices differ visibly, too.

@@ -22,7 +22,7 @@ from simcluster.runs.trace import nanoseconds
 
 if TYPE_CHECKING:
     from simcluster.runs.folder import RunFolder
-    from simcluster.runs.rows import Rows
+    from simcluster.runs.rows import MetricRows
 
 
 class XScale:
@@ -49,7 +49,7 @@ class XScale:
             self._unit, unit = energy_scale(most_J)
         self.title = f"{name} ({unit})" if unit else name
 
-    def of(self, run: RunFolder, rows: Rows) -> FloatArray:
+    def of(self, run: RunFolder, rows: MetricRows) -> FloatArray:
         if self.x == "step":
             return np.asarray(rows["step"], dtype=float)
         times_s = np.asarray(rows["time_s"], dtype=float)
@@ -65,7 +65,7 @@ MAX_NODE_LINES = 12
 MAX_POINTS = 1500
 
 
-def node_lines(run: RunFolder, scale: XScale, rows: Rows, name: str) -> list[go.Scatter]:
+def node_lines(run: RunFolder, scale: XScale, rows: MetricRows, name: str) -> list[go.Scatter]:
     """Return thin lines of *rows*, one per node, under one *name*; none if the nodes are too many to tell apart."""
     nodes = list(dict.fromkeys(rows["node"]))
     if len(nodes) > MAX_NODE_LINES:
@@ -88,7 +88,7 @@ def node_lines(run: RunFolder, scale: XScale, rows: Rows, name: str) -> list[go.
 
 
 def run_line(
-    runs: Sequence[RunFolder], index: int, scale: XScale, rows: Rows, alone: str, colour: str, word: str = "at"
+    runs: Sequence[RunFolder], index: int, scale: XScale, rows: MetricRows, alone: str, colour: str, word: str = "at"
 ) -> go.Scatter:
     """Return the line of *rows* of runs[index]: called *alone* and in *colour* if it is the only run. A hover has the
     step after *word*.
@@ -109,7 +109,7 @@ def run_line(
     )
 
 
-def thinned(rows: Rows) -> Rows:
+def thinned(rows: MetricRows) -> MetricRows:
     """Return every k-th row and the last, so that the figure of a long run stays small."""
     stride = -(-len(rows) // MAX_POINTS)
     return rows if stride <= 1 else rows.where(np.array([*range(0, len(rows), stride), len(rows) - 1]))

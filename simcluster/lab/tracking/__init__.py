@@ -1,5 +1,5 @@
 """Export of runs and sweeps to trackers: MLflow, Weights & Biases, TensorBoard."""
 
-from simcluster.lab.tracking.exporting import Exported, check, export
+from simcluster.lab.tracking.exporting import ExportReport, check, export
 
-__all__ = ["Exported", "check", "export"]
+__all__ = ["ExportReport", "check", "export"]

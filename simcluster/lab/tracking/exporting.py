@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Protocol
 
 from simcluster.errors import Problem, RunError, UsageError, nearest
-from simcluster.lab.tracking.handover import Draft, Handover, Heading, hand_over
+from simcluster.lab.tracking.handover import Handover, Heading, RunDraft, hand_over
 from simcluster.paths.given_path import given_path
 from simcluster.process.installed import install_extra
 from simcluster.runs.folder import RunFolder
@@ -33,7 +33,7 @@ class Tracker(Protocol):
     def write(self, run: Handover) -> bool:
         """Write *run*; return False, without changing anything, if it is there already."""
 
-    def draft(self, run: Heading) -> Draft:
+    def draft(self, run: Heading) -> RunDraft:
         """Begin a run that has no result yet."""
 
 
@@ -46,7 +46,7 @@ KINDS = {
 
 
 @dataclass(frozen=True)
-class Exported:
+class ExportReport:
     """An export: runs *written* now, runs *known* before, points *without* a run; *where*, and how to *look*."""
 
     written: int
@@ -79,7 +79,7 @@ def check(to: str, into: str | None = None, flag: str = "--to") -> None:
         raise UsageError(Problem("--into", f"{into}, but {above} is a file", "a folder, or a name that is free"))
 
 
-def export(source: RunFolder | SweepFolder, to: str, into: str | None = None) -> Exported:
+def export(source: RunFolder | SweepFolder, to: str, into: str | None = None) -> ExportReport:
     """Write *source* to the tracker named *to*, below the directory *into* (default: runs/TRACKER).
 
     Raises UsageError as `check` does, TrackingFailed if the tracker fails.
@@ -101,7 +101,7 @@ def export(source: RunFolder | SweepFolder, to: str, into: str | None = None) ->
         failure.folder = str(source.folder)
         raise failure from error
     without = sum(run is None for run in points)
-    return Exported(counts[True], counts[False], without, tracker.where, tracker.look)
+    return ExportReport(counts[True], counts[False], without, tracker.where, tracker.look)
 
 
 def opened(to: str, into: str | None) -> Tracker:

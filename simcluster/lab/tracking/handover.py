@@ -34,7 +34,7 @@ PARTS = ("topology.nodes.", "topology.links.")
 Scalar: TypeAlias = str | int | float | bool
 
 
-class Value(NamedTuple):
+class TrackedValue(NamedTuple):
     """*name* was *value* at *step*, *time_s* after the run began."""
 
     name: str
@@ -58,7 +58,7 @@ class Handover:
     group: str
     params: dict[str, Scalar]
     swept: dict[str, Scalar]
-    values: list[Value]
+    values: list[TrackedValue]
     summary: dict[str, float]
     tags: dict[str, str]
     failed: bool
@@ -84,10 +84,10 @@ class Heading(NamedTuple):
     began_s: float
 
 
-class Draft(Protocol):
+class RunDraft(Protocol):
     """An unfinished run in a tracker."""
 
-    def add(self, values: Sequence[Value]) -> None: ...
+    def add(self, values: Sequence[TrackedValue]) -> None: ...
 
     def close(self, *, keep: bool) -> None:
         """End it; remove it unless *keep* says that nothing will replace it."""
@@ -125,14 +125,14 @@ def hand_over(run: RunFolder, group: str = "", swept: tuple[str, ...] = ()) -> H
     )
 
 
-def values_of(rows: Sequence[Metric]) -> list[Value]:
+def values_of(rows: Sequence[Metric]) -> list[TrackedValue]:
     """Return the values of *rows*, which are all that were recorded under their names at their steps."""
     import pandas as pd
 
     return _values(pd.DataFrame(rows, columns=Metric._fields)) if rows else []
 
 
-def _values(metrics: pd.DataFrame) -> list[Value]:
+def _values(metrics: pd.DataFrame) -> list[TrackedValue]:
     """Return one value per name and step: NAME/NODE for a node, NAME for the mean over the nodes that recorded it."""
     recorders = metrics.groupby("name", sort=False)["node"].nunique()
     own = metrics[metrics["name"].map(recorders).between(2, MAX_NODES)]
@@ -140,17 +140,17 @@ def _values(metrics: pd.DataFrame) -> list[Value]:
     found = [*_means(metrics), *_means(own)]
     # For trackers with the step as their only axis.
     times = metrics.groupby("step")["time_s"].max()
-    found += [Value("time_s", int(step), time_s, time_s) for step, time_s in times.items()]  # type: ignore[call-overload]
+    found += [TrackedValue("time_s", int(step), time_s, time_s) for step, time_s in times.items()]  # type: ignore[call-overload]
     return sorted(found, key=lambda value: (value.step, value.name))
 
 
-def _means(metrics: pd.DataFrame) -> list[Value]:
+def _means(metrics: pd.DataFrame) -> list[TrackedValue]:
     """Return the mean by name and step at the latest time; NaN if any value is NaN."""
     known = metrics.assign(unknown=metrics["value"].isna())
     by = known.groupby(["name", "step"], sort=False)
     found = by.agg(time_s=("time_s", "max"), value=("value", "mean"), unknown=("unknown", "any"))
     return [
-        Value(str(name), int(step), time_s, math.nan if unknown else value)
+        TrackedValue(str(name), int(step), time_s, math.nan if unknown else value)
         for (name, step), time_s, value, unknown in found.itertuples(name=None)
     ]
 

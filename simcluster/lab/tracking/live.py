@@ -14,7 +14,7 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, TypeAlias
 
 from simcluster.lab.tracking.exporting import opened
-from simcluster.lab.tracking.handover import Draft, Heading, Value, values_of
+from simcluster.lab.tracking.handover import Heading, RunDraft, TrackedValue, values_of
 
 if TYPE_CHECKING:
     from simcluster.runs.record import Metric
@@ -28,7 +28,7 @@ END_S = 60.0
 """Time for a tracker to take the points of the run; beyond it, the tracker counts as failed."""
 
 
-Message: TypeAlias = Heading | list[Value] | bool
+Message: TypeAlias = Heading | list[TrackedValue] | bool
 
 
 class Points:
@@ -43,7 +43,7 @@ class Points:
         self._returned: set[tuple[str, int]] = set()
         self._read: dict[str, tuple[int, int]] = {}
 
-    def take(self, nodes: Sequence[NodeRows], *, is_over: bool = False) -> list[Value]:
+    def take(self, nodes: Sequence[NodeRows], *, is_over: bool = False) -> list[TrackedValue]:
         """Return the new points: of steps that every node has passed, lost ones aside; all if *is_over*."""
         passed = []
         for node in nodes:
@@ -62,7 +62,7 @@ class Points:
         return values
 
 
-class Following:
+class LiveTracking:
     """Follows a run for *trackers*, (name, into) each; a backend calls `begin` and `look`, its caller `end`.
 
     *offset_s* is the run's time at which the backend's clock starts: not 0 for a resumed run.
@@ -126,7 +126,7 @@ class _Writer(threading.Thread):
         return f"{self.to} has not answered for {END_S:g} s" if self.is_alive() else self._error
 
     def run(self) -> None:
-        draft: Draft | None = None
+        draft: RunDraft | None = None
         try:
             tracker = opened(self.to, self._into)
             while not isinstance(message := self._queue.get(), bool):

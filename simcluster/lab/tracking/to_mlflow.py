@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from simcluster.lab.tracking.handover import Draft, Handover, Heading, Value, key_name
+from simcluster.lab.tracking.handover import Handover, Heading, RunDraft, TrackedValue, key_name
 
 ID, COMPLETE = "simcluster.id", "simcluster.complete"
 METRICS_A_CALL, PARAMS_A_CALL = 1000, 100
@@ -55,7 +55,7 @@ class MlflowTracker:
             client.log_batch(created, params=params[start : start + PARAMS_A_CALL])
         ended_s = run.summary.get("elapsed_s", 0.0)
         totals = [(f"summary/{name}", run.last_step, ended_s, value) for name, value in run.summary.items()]
-        self.log(created, run.began_s, [*run.values, *(Value(*total) for total in totals)])
+        self.log(created, run.began_s, [*run.values, *(TrackedValue(*total) for total in totals)])
         for path in run.files:
             client.log_artifact(created, str(path))
         status = "FAILED" if run.failed else "FINISHED"
@@ -63,14 +63,14 @@ class MlflowTracker:
         client.set_tag(created, COMPLETE, "yes")
         return True
 
-    def draft(self, run: Heading) -> Draft:
+    def draft(self, run: Heading) -> RunDraft:
         started_ms, tags = round(1000 * run.began_s), {"simcluster.draft": "yes"}
         created = self._client.create_run(
             self._experiment(run.experiment), start_time=started_ms, run_name=run.name, tags=tags
         )
-        return _Draft(self, created.info.run_id, run.began_s)
+        return _MlflowDraft(self, created.info.run_id, run.began_s)
 
-    def log(self, run_id: str, began_s: float, values: Sequence[Value]) -> None:
+    def log(self, run_id: str, began_s: float, values: Sequence[TrackedValue]) -> None:
         """Write *values* in batches; time 0 is *began_s* of the epoch."""
         began_ms = round(1000 * began_s)
         metrics = [
@@ -105,14 +105,14 @@ class MlflowTracker:
 
 
 @dataclass(frozen=True)
-class _Draft:
+class _MlflowDraft:
     """The run *run_id* of *tracker*, in progress since *began_s*."""
 
     tracker: MlflowTracker
     run_id: str
     began_s: float
 
-    def add(self, values: Sequence[Value]) -> None:
+    def add(self, values: Sequence[TrackedValue]) -> None:
         self.tracker.log(self.run_id, self.began_s, values)
 
     def close(self, *, keep: bool) -> None:

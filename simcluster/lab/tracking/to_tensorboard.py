@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from simcluster.lab.tracking.handover import Draft, Handover, Heading, Value, file_name, key_name
+from simcluster.lab.tracking.handover import Handover, Heading, RunDraft, TrackedValue, file_name, key_name
 
 
 class TensorboardTracker:
@@ -32,12 +32,12 @@ class TensorboardTracker:
         partial.rename(folder)
         return True
 
-    def draft(self, run: Heading) -> Draft:
+    def draft(self, run: Heading) -> RunDraft:
         folder = self._into / file_name(run.experiment) / file_name(run.name) / f"running-{round(1000 * run.began_s)}"
-        return _Draft(folder, run.began_s)
+        return _TensorboardDraft(folder, run.began_s)
 
 
-class _Draft:
+class _TensorboardDraft:
     """The points of a run in progress, in *folder*."""
 
     def __init__(self, folder: Path, began_s: float) -> None:
@@ -47,7 +47,7 @@ class _Draft:
         folder.mkdir(parents=True)
         self._writer = writers.FileWriter(str(folder))
 
-    def add(self, values: Sequence[Value]) -> None:
+    def add(self, values: Sequence[TrackedValue]) -> None:
         for name, step, time_s, value in values:
             self._writer.add_summary(self._summaries.scalar(key_name(name), value), step, self._began_s + time_s)
         self._writer.flush()

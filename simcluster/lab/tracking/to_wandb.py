@@ -15,7 +15,7 @@ from itertools import groupby
 from pathlib import Path
 from typing import Any
 
-from simcluster.lab.tracking.handover import Draft, Handover, Heading, Value, file_name
+from simcluster.lab.tracking.handover import Handover, Heading, RunDraft, TrackedValue, file_name
 
 SETTINGS: dict[str, Any] = {
     "mode": "offline",
@@ -47,23 +47,23 @@ class WandbTracker:
             shutil.move(written, self._runs / written.name)
         return True
 
-    def draft(self, run: Heading) -> Draft:
+    def draft(self, run: Heading) -> RunDraft:
         wandb: Any = importlib.import_module("wandb")
         begun: Any = wandb.init(
             project=file_name(run.experiment), name=run.name, dir=self.where, tags=[run.backend],
             settings=wandb.Settings(**SETTINGS),
         )  # fmt: skip
         _time_is_the_axis(begun)
-        return _Draft(begun)
+        return _WandbDraft(begun)
 
 
-class _Draft:
+class _WandbDraft:
     """The run *begun* of W&B, in progress. It takes steps in order: points of an earlier step are left out."""
 
     def __init__(self, begun: Any) -> None:
         self._begun, self._step = begun, -1
 
-    def add(self, values: Sequence[Value]) -> None:
+    def add(self, values: Sequence[TrackedValue]) -> None:
         for step, found in groupby(values, key=lambda value: value.step):
             if step > self._step:
                 self._begun.log({value.name: value.value for value in found}, step=step)

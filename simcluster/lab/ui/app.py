@@ -15,10 +15,10 @@ from pydantic import BaseModel, ConfigDict, Field
 from simcluster.catalogue import files, names
 from simcluster.errors import UsageError, listed
 from simcluster.lab.reports.scales import XAxis
-from simcluster.lab.ui.children import Children, Wanted
+from simcluster.lab.ui.children import Children, RunForm
 from simcluster.lab.ui.compared import MOST_RUNS, compared
-from simcluster.lab.ui.guard import COOKIE, Guard
-from simcluster.lab.ui.shelf import PAGES, Shelf
+from simcluster.lab.ui.guard import COOKIE, UiGuard
+from simcluster.lab.ui.shelf import PAGES, RunShelf
 from simcluster.paths.inside import read
 from simcluster.version import __version__
 from simcluster.web.assets import asset
@@ -35,14 +35,14 @@ SAID = 20
 Id = Annotated[str, Query(max_length=2000)]
 
 
-class Named(BaseModel):
+class StartedRun(BaseModel):
     """A run that the page has started."""
 
     model_config = ConfigDict(extra="forbid")
     id: Annotated[str, Field(max_length=200)]
 
 
-def make_app(shelf: Shelf, children: Children, hosts: Collection[str], login: Login | None, is_tls: bool) -> App:
+def make_app(shelf: RunShelf, children: Children, hosts: Collection[str], login: Login | None, is_tls: bool) -> App:
     """Return the application, which answers only to the names *hosts*, and with a *login* only to its sessions."""
     api = FastAPI(title="simcluster ui", version=__version__, docs_url=None, redoc_url=None, openapi_url=None)
     api.add_exception_handler(RequestValidationError, _refuse_form)
@@ -52,7 +52,7 @@ def make_app(shelf: Shelf, children: Children, hosts: Collection[str], login: Lo
     _add_changes(api, children)
     # Lax: a report's links to another report have no origin, and are still this person's
     add_login(api, login, COOKIE, same_site="lax", is_tls=is_tls)
-    return Guard(api, hosts, login)
+    return UiGuard(api, hosts, login)
 
 
 async def _refuse(request: Request, error: Exception) -> JSONResponse:
@@ -66,7 +66,7 @@ async def _refuse_form(request: Request, error: Exception) -> JSONResponse:
     return JSONResponse({"problems": rows}, 422)
 
 
-def _add_files(api: FastAPI, shelf: Shelf) -> None:
+def _add_files(api: FastAPI, shelf: RunShelf) -> None:
     @api.api_route("/", methods=["GET", "HEAD"])
     def page() -> Response:
         return Response(asset("index.html", "simcluster.lab.ui"), media_type="text/html")
@@ -99,7 +99,7 @@ def _plotly() -> bytes:
     return str(get_plotlyjs()).encode()
 
 
-def _add_questions(api: FastAPI, shelf: Shelf, children: Children) -> None:
+def _add_questions(api: FastAPI, shelf: RunShelf, children: Children) -> None:
     drawing = threading.Lock()  # one comparison at a time: each may read much
 
     @api.get("/api/runs")
@@ -139,10 +139,10 @@ def _add_questions(api: FastAPI, shelf: Shelf, children: Children) -> None:
 
 def _add_changes(api: FastAPI, children: Children) -> None:
     @api.post("/api/start")
-    def start(wanted: Wanted) -> dict[str, Any]:
+    def start(wanted: RunForm) -> dict[str, Any]:
         return children.start(wanted)
 
     @api.post("/api/stop")
-    def stop(named: Named) -> dict[str, Any]:
+    def stop(named: StartedRun) -> dict[str, Any]:
         children.stop(named.id)
         return {}

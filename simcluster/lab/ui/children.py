@@ -29,7 +29,7 @@ Word = Annotated[str, Field(max_length=1000)]
 Lines = Annotated[list[Annotated[str, Field(max_length=4000)]], Field(max_length=200)]
 
 
-class Wanted(BaseModel):
+class RunForm(BaseModel):
     """The form: an experiment, what replaces parts of it, and the folder of the run or the sweep.
 
     *seeds*, *pairs* and *targets* are a sweep's alone.
@@ -111,7 +111,7 @@ class Children:
         self._all: dict[str, Child] = {}
         self._lock = threading.Lock()
 
-    def start(self, wanted: Wanted) -> dict[str, Any]:
+    def start(self, wanted: RunForm) -> dict[str, Any]:
         """Start a run or a sweep. Raises UsageError with every problem of the form."""
         with self._lock:
             running = sum(child.runs for child in self._all.values())
@@ -145,7 +145,7 @@ class Children:
         for child in running:
             child.wait(LEAVE_S)
 
-    def _folder(self, wanted: Wanted) -> str:
+    def _folder(self, wanted: RunForm) -> str:
         """Return the name of the run's folder: the one asked for, or one that is free."""
         if wanted.folder:
             if not FOLDER.fullmatch(wanted.folder):
@@ -160,7 +160,7 @@ class Children:
         return next(name for name in names if name not in self._all and not os.path.lexists(self._root / name))
 
 
-def command(wanted: Wanted, out: Path) -> list[str]:
+def command(wanted: RunForm, out: Path) -> list[str]:
     """Return the arguments of `simcluster` for *wanted*. No text of the form can become another option.
 
     Raises UsageError for a run with the options of a sweep.

@@ -6,8 +6,7 @@ from collections.abc import Collection
 from types import MappingProxyType
 
 from simcluster.web import login as logins
-from simcluster.web.guard import Asked, Refusal
-from simcluster.web.guard import Guard as AnyGuard
+from simcluster.web.guard import Guard, Refusal, RequestHead
 from simcluster.web.login import Login, session_of
 from simcluster.web.requests import App, is_json, is_own_page
 
@@ -17,7 +16,7 @@ OPEN = ("/", logins.PATH)
 STATIC = "/static/"
 
 
-class Guard(AnyGuard):
+class UiGuard(Guard):
     """Passes requests that name one of *hosts*, and, with a *login*, have a session.
 
     A request that changes something must come from this service's page, and be JSON: another page's form sends neither.
@@ -42,10 +41,10 @@ class Guard(AnyGuard):
         super().__init__(app, hosts)
         self._login = login
 
-    def limit_bytes(self, asked: Asked) -> int:
+    def limit_bytes(self, asked: RequestHead) -> int:
         return BODY_LIMIT_BYTES
 
-    def refusal(self, asked: Asked) -> Refusal | None:
+    def refusal(self, asked: RequestHead) -> Refusal | None:
         site = asked.first("sec-fetch-site") or "none"
         if asked.path.startswith("/api/") and site not in ("same-origin", "none"):
             return 403, "a request from this service's own page"

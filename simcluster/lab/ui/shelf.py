@@ -29,7 +29,7 @@ POINT = re.compile("[0-9a-f]{16}")
 TOLD = ("name", "algorithm", "topology", "backend", "seed", "status", "steps", "elapsed_s", "loss", "accuracy")
 
 
-class Shelf:
+class RunShelf:
     """The runs and sweeps below *root*. A run is named by its path from there."""
 
     def __init__(self, root: Path) -> None:

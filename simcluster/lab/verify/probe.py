@@ -29,7 +29,7 @@ DRAWN: Final = ("drawn_from_python", "drawn_from_numpy", "drawn_from_torch")
 """Metrics: numbers that a rank has drawn from the global generators."""
 
 
-class Counting(Forwarding):
+class CountingTransport(Forwarding):
     """Wrap a transport and count its traffic."""
 
     def __init__(self, node: Transport) -> None:
@@ -47,7 +47,7 @@ class Counting(Forwarding):
         return message
 
 
-class Drawing(Forwarding):
+class DrawingTransport(Forwarding):
     """Wrap a transport and draw from each global generator at every record, as a metric."""
 
     def record(self, *, step: int, **metrics: float) -> None:
@@ -57,7 +57,7 @@ class Drawing(Forwarding):
 
 async def run_counted(node: Transport, recorder: Recorder, config_json: str) -> NodeRecord:
     """Run the experiment in *config_json*; the record has every rank's weights, and the counts as metrics."""
-    counting = Counting(node)
+    counting = CountingTransport(node)
     try:
         return await run_node(counting, recorder, config_json, keep_weights=True, evaluate=False)
     finally:

@@ -30,8 +30,8 @@ from simcluster.experiment.read.read import read_experiment
 from simcluster.experiment.shared_state import apart
 from simcluster.job import ClusterJob
 from simcluster.lab.verify import faults
-from simcluster.lab.verify.probe import PROGRAM, TAKEN, TENSOR_BYTES, Drawing
-from simcluster.lab.verify.verdict import Failed
+from simcluster.lab.verify.probe import PROGRAM, TAKEN, TENSOR_BYTES, DrawingTransport
+from simcluster.lab.verify.verdict import CheckFailed
 from simcluster.process.interrupts import stop_innermost
 from simcluster.runs.doubts import Warned, doubts_of
 from simcluster.runs.record import NodeRecord
@@ -49,10 +49,10 @@ Block = Mapping[str, Any]
 
 
 @dataclass(frozen=True)
-class Request:
+class RunRequest:
     """One run. *algorithm*, *workload* and *settings* are JSON; if empty, the first two are the runner's. *copies*:
     the number of times that the user's code is loaded again, for the ranks in turn. *drawing*: the ranks that also draw
-    from the global generators, see `Drawing`. *again* tells equal requests apart.
+    from the global generators, see `DrawingTransport`. *again* tells equal requests apart.
     """
 
     size: int
@@ -72,7 +72,7 @@ class Request:
 
 
 @dataclass(frozen=True)
-class Done:
+class RunResult:
     """The result of a run: *error* if it failed, the record of every node, its weights (None if it left none)."""
 
     plan: Experiment = field(repr=False)
@@ -89,10 +89,10 @@ class Done:
         """The first line of its error, or nothing."""
         return "" if self.error is None else f"{type(self.error).__name__}: {self.error}".splitlines()[0]
 
-    def ended(self, where: str) -> Done:
-        """Return this result. Raises Failed, with *where*, if the run failed."""
+    def ended(self, where: str) -> RunResult:
+        """Return this result. Raises CheckFailed, with *where*, if the run failed."""
         if self.error is not None:
-            raise Failed(f"{where}: {self.failure}")
+            raise CheckFailed(f"{where}: {self.failure}")
         return self
 
     def metrics(self) -> list[dict[str, list[tuple[int, float]]]]:
@@ -121,7 +121,7 @@ class Done:
     def sent(self) -> int:
         return sum(node.messages_sent for node in self.nodes)
 
-    def same_weights(self, other: Done) -> bool:
+    def same_weights(self, other: RunResult) -> bool:
         """Whether every rank ended with the same bits."""
         return [node.weights_sha256 for node in self.nodes] == [node.weights_sha256 for node in other.nodes]
 
@@ -135,11 +135,11 @@ class Runner:
 
     def __init__(self, algorithm: Block, workload: Block) -> None:
         self._algorithm, self._workload = dict(algorithm), dict(workload)
-        self._done: dict[Request, Done] = {}
-        self.changed: dict[Request, list[str]] = {}
+        self._done: dict[RunRequest, RunResult] = {}
+        self.changed: dict[RunRequest, list[str]] = {}
         """The state at module level that runs with copies of the user's code have changed, by place."""
 
-    def document(self, request: Request) -> dict[str, Any]:
+    def document(self, request: RunRequest) -> dict[str, Any]:
         """Return the experiment for *request*."""
         algorithm = json.loads(request.algorithm) if request.algorithm else self._algorithm
         return {
@@ -154,10 +154,10 @@ class Runner:
             "check_memory": False,
         }
 
-    def plan(self, request: Request) -> Experiment:
+    def plan(self, request: RunRequest) -> Experiment:
         return read_experiment(self.document(request), backend=request.backend)
 
-    def run(self, request: Request) -> Done:
+    def run(self, request: RunRequest) -> RunResult:
         """Return the result of *request*, run once. Raises UsageError for invalid settings or an invalid workload."""
         if request not in self._done:
             dead_s = faults.DEAD_S[request.backend] if request.fault else None
@@ -178,12 +178,12 @@ def _drawing(plan: Experiment, ranks: Sequence[int]) -> Callable[..., Any]:
 
     @functools.wraps(plan.algorithm)
     async def algorithm(node: Any, replica: Any, **settings: Any) -> None:
-        await plan.algorithm(Drawing(node) if node.name in names else node, replica, **settings)
+        await plan.algorithm(DrawingTransport(node) if node.name in names else node, replica, **settings)
 
     return algorithm
 
 
-def cluster(request: Request) -> dict[str, Any]:
+def cluster(request: RunRequest) -> dict[str, Any]:
     """Return the topology of *request* as in an experiment: workers n0, n1, ... A ring of one or two is a line.
 
     Devices are equal and take 1 ms for any piece of work; in an uneven cluster the last one takes 4 ms.
@@ -199,7 +199,9 @@ def cluster(request: Request) -> dict[str, Any]:
     return document
 
 
-def run_plan(plan: Experiment, dead_s: float | None = None, limit_s: float = LIMIT_S, program: str = PROGRAM) -> Done:
+def run_plan(
+    plan: Experiment, dead_s: float | None = None, limit_s: float = LIMIT_S, program: str = PROGRAM
+) -> RunResult:
     """Run *plan*, by default with counting nodes. Raises UsageError only."""
     options: dict[str, Any] = {"threads": 1} if plan.backend == "sim" else dict(SOCKETS_LIMITS)
     job = ClusterJob(
@@ -219,7 +221,7 @@ def run_plan(plan: Experiment, dead_s: float | None = None, limit_s: float = LIM
     except (TimeIsUp, AssertionError) as error:  # an assertion: the simulator's own accounts are inconsistent
         late = RunError(f"did not end within {limit_s:g} s of wall time")
         nodes = [NodeRecord(rank, name) for rank, name in enumerate(plan.topology.workers)]
-        return Done(plan, late if isinstance(error, TimeIsUp) else error, nodes, [None] * len(nodes), "", {}, [])
+        return RunResult(plan, late if isinstance(error, TimeIsUp) else error, nodes, [None] * len(nodes), "", {}, [])
     names = names_of(plan) if any(node.weights for node in record.nodes) else []
     found = [
         None if node.weights is None else safetensors.torch.load(b"".join(node.weights.pieces()))
@@ -227,7 +229,9 @@ def run_plan(plan: Experiment, dead_s: float | None = None, limit_s: float = LIM
     ]
     weights = [None if tensors is None else [tensors[name] for name in names] for tensors in found]
     extra, doubts = record.extra, doubts_of(record)
-    return Done(plan, record.error, record.nodes, weights, record.trace_sha256, extra["lost"], extra["faults"], doubts)
+    return RunResult(
+        plan, record.error, record.nodes, weights, record.trace_sha256, extra["lost"], extra["faults"], doubts
+    )
 
 
 def names_of(plan: Experiment) -> list[str]:

@@ -33,7 +33,7 @@ class RunningMean(nn.Module):
         return inputs - now
 
 
-class Unmoved(nn.Module):
+class IdentityLayer(nn.Module):
     """Returns its inputs, whatever its weights."""
 
     def __init__(self) -> None:
@@ -57,6 +57,6 @@ def running_mean() -> Workload:
     inputs = torch.linspace(MEAN - SPREAD, MEAN + SPREAD, SAMPLES)[:, None]
     test = torch.full((2, 1), MEAN), torch.zeros(2)
     return Workload(
-        model=lambda: nn.Sequential(RunningMean(), Unmoved()), loss=_squared, train=(inputs, torch.zeros(SAMPLES)),
-        test=test, optimizer=sgd(0.1), batch_size=4, partition=by_size,
+        model=lambda: nn.Sequential(RunningMean(), IdentityLayer()), loss=_squared,
+        train=(inputs, torch.zeros(SAMPLES)), test=test, optimizer=sgd(0.1), batch_size=4, partition=by_size,
     )  # fmt: skip

@@ -11,13 +11,13 @@ from typing import Any, Final
 
 import torch
 
-from simcluster.documents.captured.source import Source, write_sources
+from simcluster.documents.captured.source import SourceModule, write_sources
 from simcluster.documents.user_code import load_function
 from simcluster.errors import Problem, UsageError
 from simcluster.experiment.read.given import block_of
 from simcluster.lab.verify.claim import Claim
 from simcluster.lab.verify.claims import claim_about
-from simcluster.lab.verify.running import Done, Request, Runner, as_json
+from simcluster.lab.verify.running import Runner, RunRequest, RunResult, as_json
 from simcluster.scripts.run_script import NAME as SCRIPT
 from simcluster.workloads import Workload
 
@@ -68,12 +68,14 @@ class Subject:
         """Whether there is any claim."""
         return self.claim is not UNCLAIMED
 
-    def request(self, size: int | None = None, **fields: Any) -> Request:
-        """Return the plain run with *size* ranks, by default 3; *fields* are a Request's, settings are added."""
+    def request(self, size: int | None = None, **fields: Any) -> RunRequest:
+        """Return the plain run with *size* ranks, by default 3; *fields* are a RunRequest's, settings are added."""
         settings = {**self.settings, **fields.pop("settings", {})}
-        return replace(Request(size or self.middle, seed=self.seed, steps=STEPS, settings=as_json(settings)), **fields)
+        return replace(
+            RunRequest(size or self.middle, seed=self.seed, steps=STEPS, settings=as_json(settings)), **fields
+        )
 
-    def run(self, size: int | None = None, **fields: Any) -> Done:
+    def run(self, size: int | None = None, **fields: Any) -> RunResult:
         return self.runner.run(self.request(size, **fields))
 
     @property
@@ -156,7 +158,7 @@ def _algorithm(algorithm: str | Callable[..., Any], home: Path) -> tuple[dict[st
 
 def _written(block: dict[str, Any], home: Path) -> dict[str, Any]:
     """Return *block* with its captured source, if it has one, written below *home*."""
-    if not isinstance(block.get("path"), Source):
+    if not isinstance(block.get("path"), SourceModule):
         return block
     reference = block["path"].held_at(home)
     write_sources([reference])

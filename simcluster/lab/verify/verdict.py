@@ -16,7 +16,7 @@ _ERROR: Final = re.compile(r"\b(?P<kind>[A-Z][a-z][A-Za-z]+): .*", re.DOTALL)
 _TIME: Final = re.compile(r" at [0-9.e+-]+ s\b")
 
 
-class Failed(Exception):
+class CheckFailed(Exception):
     """The failure of a check, with its reason."""
 
 
@@ -118,19 +118,19 @@ class Verification:
 
 
 def judged(name: str, check: Callable[[], str]) -> Check:
-    """Return the line called *name*: *check* returns why it holds, or raises Failed or NotClaimed."""
+    """Return the line called *name*: *check* returns why it holds, or raises CheckFailed or NotClaimed."""
     try:
         return Check(name, "holds", check())
-    except Failed as failed:
+    except CheckFailed as failed:
         return Check(name, "fails", str(failed))
     except NotClaimed as missing:
         return Check(name, "not claimed", str(missing))
 
 
 def expect(condition: bool, told: str) -> str:
-    """Return *told*, or raise Failed with it."""
+    """Return *told*, or raise CheckFailed with it."""
     if not condition:
-        raise Failed(told)
+        raise CheckFailed(told)
     return told
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from statistics import fmean
 
-from simcluster.lab.what_if.critical_path import CriticalPath, Part
+from simcluster.lab.what_if.critical_path import CriticalPath, PathPart
 from simcluster.lab.what_if.effects import LEAST, Effect, by_gain, by_price, is_part, ranked, sufficient
 from simcluster.lab.what_if.free import FREE
 from simcluster.lab.what_if.goal import Goal
@@ -170,7 +170,7 @@ def _path(path: CriticalPath, topology: Topology) -> Iterator[str]:
     yield f"Of {span}, {listed}."
 
 
-def in_words(part: Part, topology: Topology) -> str:
+def in_words(part: PathPart, topology: Topology) -> str:
     """Describe *part*: 'into waiting for messages between pi4 and mini1 to pass pi4-mini3 (941 Mbps)'."""
     between = f"messages between {' and '.join(sorted(part.between))}" if part.between else "messages"
     if part.kind == "compute":

@@ -30,7 +30,7 @@ _ORDER = {"compute": 2, "recv": 1, "send": 0}
 """Among events that end at one moment, the highest is taken as the one waited for."""
 
 
-class Leg(NamedTuple):
+class PathLeg(NamedTuple):
     """From *start_s* to *end_s* the run waited for *where*: a device at work, a link's or a node's bandwidth, a link's
     latency, or something that the trace does not show (a timer). *between* is the message's (source, target), if there
     was one.
@@ -43,7 +43,7 @@ class Leg(NamedTuple):
     between: tuple[str, str] | None = None
 
 
-class Part(NamedTuple):
+class PathPart(NamedTuple):
     """All legs of one *kind* and *where*: *share* of the path. *between*: the pair with most of these messages."""
 
     kind: LegKind
@@ -57,12 +57,12 @@ class Part(NamedTuple):
 class CriticalPath:
     """The *legs*, in order of time, from the start to *end_s*. *cut_short*: the trace covers only part of the run."""
 
-    legs: tuple[Leg, ...]
+    legs: tuple[PathLeg, ...]
     end_s: float
     cut_short: bool = False
 
     @cached_property
-    def parts(self) -> list[Part]:
+    def parts(self) -> list[PathPart]:
         """Return the parts of the path, the longest first."""
         seconds: dict[tuple[LegKind, str], float] = defaultdict(float)
         ways: dict[tuple[LegKind, str], dict[tuple[str, str], float]] = defaultdict(lambda: defaultdict(float))
@@ -73,7 +73,9 @@ class CriticalPath:
                 ways[key][leg.between] += leg.end_s - leg.start_s
         total = sum(seconds.values())
         found = [
-            Part(*key, spent, spent / total if total else 0.0, max(ways[key], key=ways[key].__getitem__, default=None))
+            PathPart(
+                *key, spent, spent / total if total else 0.0, max(ways[key], key=ways[key].__getitem__, default=None)
+            )
             for key, spent in seconds.items()
         ]
         return sorted(found, key=lambda part: (-part.seconds, part.kind, part.where))
@@ -117,20 +119,20 @@ class _Walk:
         for found in self._sends.values():
             found.sort(key=lambda span: span.start_s)
         sends = [(self._names[rank], self._names[s.peer], s) for rank, s in spans if s.kind == "send"]
-        self._carried = Carried(topology, (Sent(a, b, s.start_s, s.end_s, s.size_bytes) for a, b, s in sends))
+        self._carried = CarriedBytes(topology, (SentBytes(a, b, s.start_s, s.end_s, s.size_bytes) for a, b, s in sends))
 
-    def back(self, rank: int, time_s: float) -> Iterator[Leg]:
+    def back(self, rank: int, time_s: float) -> Iterator[PathLeg]:
         """Yield the legs, the last first, from *rank* at *time_s* back to the start."""
         while time_s > GRAIN_S:
             span = self._waited_for(rank, time_s)
             until_s = span.end_s if span is not None else 0.0
             if until_s < time_s - GRAIN_S:
-                yield Leg("idle", self._names[rank], until_s, time_s)
+                yield PathLeg("idle", self._names[rank], until_s, time_s)
                 time_s = until_s
                 continue
             assert span is not None, "without a span the way has ended"
             if span.kind == "compute":
-                yield Leg("compute", self._names[rank], span.start_s, time_s)
+                yield PathLeg("compute", self._names[rank], span.start_s, time_s)
                 time_s = span.start_s
                 continue
             source, start_s = (rank, span.start_s) if span.kind == "send" else self._sender(rank, span)
@@ -157,11 +159,11 @@ class _Walk:
                 return span.peer, send.start_s
         return rank, span.start_s
 
-    def _travel(self, source: int, target: int, start_s: float, end_s: float, *, arrived: bool) -> Iterator[Leg]:
+    def _travel(self, source: int, target: int, start_s: float, end_s: float, *, arrived: bool) -> Iterator[PathLeg]:
         """Yield the legs of a message: each link's latency if it *arrived*, the rest at the busiest carrier."""
         a, b = self._names[source], self._names[target]
         if source == target:
-            yield Leg("idle", a, start_s, end_s)
+            yield PathLeg("idle", a, start_s, end_s)
             return
         hops = self._topology.route(a, b) if arrived else ()
         whole_s = sum(hop.link.latency_s for hop in hops)
@@ -171,14 +173,14 @@ class _Walk:
         for hop in reversed(hops):
             spent_s = hop.link.latency_s * scale
             if spent_s:
-                yield Leg("latency", hop.link.name, time_s - spent_s, time_s, (a, b))
+                yield PathLeg("latency", hop.link.name, time_s - spent_s, time_s, (a, b))
             time_s -= spent_s
         carrier = self._carried.busiest(a, b, start_s, time_s)
         if carrier is not None and time_s > start_s:
-            yield Leg(carrier.kind, carrier.name, start_s, time_s, (a, b))
+            yield PathLeg(carrier.kind, carrier.name, start_s, time_s, (a, b))
 
 
-class Sent(NamedTuple):
+class SentBytes(NamedTuple):
     """*size_bytes* sent from node *source* to *target* between these times."""
 
     source: str
@@ -188,7 +190,7 @@ class Sent(NamedTuple):
     size_bytes: int
 
 
-class Carrier(NamedTuple):
+class LinkCarrier(NamedTuple):
     """A link or a node's "nic" (*kind*), with the *name* of the link or node; carriers of one *lane* share its rate."""
 
     kind: Literal["link", "nic"]
@@ -197,12 +199,12 @@ class Carrier(NamedTuple):
     bandwidth_Bps: float
 
 
-class Carried:
+class CarriedBytes:
     """The bytes that each carrier had carried by any time. Messages are assumed to flow evenly from start to end."""
 
-    def __init__(self, topology: Topology, messages: Iterable[Sent]) -> None:
+    def __init__(self, topology: Topology, messages: Iterable[SentBytes]) -> None:
         self._topology = topology
-        self._ways: dict[tuple[str, str], list[Carrier]] = {}
+        self._ways: dict[tuple[str, str], list[LinkCarrier]] = {}
         flows: dict[str, list[tuple[float, float, int]]] = defaultdict(list)
         for message in messages:
             for carrier in self.way(message.source, message.target):
@@ -210,28 +212,28 @@ class Carried:
                 flows[f"{carrier.kind} {carrier.lane}"].append(flow)
         self._curves = {name: _curve(found) for name, found in flows.items()}
 
-    def way(self, source: str, target: str) -> list[Carrier]:
+    def way(self, source: str, target: str) -> list[LinkCarrier]:
         """Return everything that a message from *source* to *target* passes: links in order, then the nodes' own."""
         if (source, target) not in self._ways:
             way = self._ways[source, target] = []
             for hop in self._topology.route(source, target):
                 link = hop.link
                 shared = link.medium or (link.name if link.duplex == "half" else None)
-                way.append(Carrier("link", link.name, shared or f"{link.name} {hop.source}", link.bandwidth_Bps))
+                way.append(LinkCarrier("link", link.name, shared or f"{link.name} {hop.source}", link.bandwidth_Bps))
             for name in (source, target):
                 own_Bps = self._topology.nodes[name].host_bandwidth_Bps
                 if np.isfinite(own_Bps):
-                    way.append(Carrier("nic", name, name, own_Bps))
+                    way.append(LinkCarrier("nic", name, name, own_Bps))
         return self._ways[source, target]
 
-    def busiest(self, source: str, target: str, start_s: float, end_s: float) -> Carrier | None:
+    def busiest(self, source: str, target: str, start_s: float, end_s: float) -> LinkCarrier | None:
         """Return the carrier between two nodes with the highest load in that time; ties go to the first."""
         way = self.way(source, target)
         loads = [self._bytes(carrier, start_s, end_s) / carrier.bandwidth_Bps for carrier in way]
         # Links with equal load and bandwidth are equally busy, up to rounding.
         return next((way[i] for i, load in enumerate(loads) if load >= max(loads) * (1 - 1e-9)), None)
 
-    def _bytes(self, carrier: Carrier, start_s: float, end_s: float) -> float:
+    def _bytes(self, carrier: LinkCarrier, start_s: float, end_s: float) -> float:
         name = f"{carrier.kind} {carrier.lane}"
         if name not in self._curves:
             return 0.0

@@ -13,7 +13,7 @@ import msgspec
 from simcluster.errors import Problem, UsageError
 from simcluster.experiment.read.experiment import Experiment
 from simcluster.lab.what_if.answer import bottleneck, less, sentences
-from simcluster.lab.what_if.critical_path import CriticalPath, Part
+from simcluster.lab.what_if.critical_path import CriticalPath, PathPart
 from simcluster.lab.what_if.effects import Effect, by_price, ranked
 from simcluster.lab.what_if.goal import Goal
 from simcluster.lab.what_if.perturb import Change
@@ -147,7 +147,7 @@ def load_whatif(folder: Path) -> WhatIfPlots:
 
     try:
         told = msgspec.json.decode(read(folder, ANSWER, most_bytes=ANSWER_BYTES))
-        parts = [Part(part["kind"], part["where"], part["seconds"], part["share"], None) for part in told["path"]]
+        parts = [PathPart(part["kind"], part["where"], part["seconds"], part["share"], None) for part in told["path"]]
         goal = Goal(told["goal"], told["target"])
         base = {int(seed): value for seed, value in told["by_seed"].items()}
         effects = [

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 from simcluster.documents import yaml as yaml_lines
-from simcluster.documents.reading import Reading
+from simcluster.documents.reading import DocumentReading
 from simcluster.documents.shipped import parts_path
 from simcluster.errors import Problem, UsageError, nearest
 from simcluster.topology import Device, Topology
@@ -151,7 +151,7 @@ def _name(names: list[str]) -> str:
 
 
 @dataclass(frozen=True)
-class Offer:
+class PartOffer:
     """A link type or a device for *price_usd*; *fits* are patterns of the devices that may be at a link's ends."""
 
     name: str
@@ -163,8 +163,8 @@ class Offer:
 class Parts:
     """The parts on sale."""
 
-    links: tuple[Offer, ...] = ()
-    devices: tuple[Offer, ...] = ()
+    links: tuple[PartOffer, ...] = ()
+    devices: tuple[PartOffer, ...] = ()
 
 
 def read_parts(source: str | Path | None = None) -> Parts:
@@ -172,7 +172,7 @@ def read_parts(source: str | Path | None = None) -> Parts:
     path = Path(source) if source is not None else parts_path()
     if not path.is_file():
         raise UsageError(Problem("--parts", str(path), "a file with prices of links and devices"))
-    reading = Reading(yaml_lines.load(path), path.parent)
+    reading = DocumentReading(yaml_lines.load(path), path.parent)
     if not isinstance(reading.document.data, dict):
         reading.bad((), "a mapping: links and devices, each type with its price")
         raise UsageError(reading.problems)
@@ -186,7 +186,9 @@ def read_parts(source: str | Path | None = None) -> Parts:
     return Parts(links, devices)
 
 
-def _offers(reading: Reading, kind: str, known: Mapping[str, Any], keys: tuple[str, ...]) -> Iterator[Offer]:
+def _offers(
+    reading: DocumentReading, kind: str, known: Mapping[str, Any], keys: tuple[str, ...]
+) -> Iterator[PartOffer]:
     block = reading.document.data.get(kind) or {}
     if not isinstance(block, dict):
         reading.bad((kind,), "a mapping: each type with its price")
@@ -208,7 +210,7 @@ def _offers(reading: Reading, kind: str, known: Mapping[str, Any], keys: tuple[s
         if not isinstance(fits, list) or not fits or not all(isinstance(pattern, str) for pattern in fits):
             reading.bad((kind, name, "fits"), "patterns of devices: [mac-*]")
         if len(reading.problems) == before and price is not None:
-            yield Offer(str(name), float(price[1]), tuple(fits))
+            yield PartOffer(str(name), float(price[1]), tuple(fits))
 
 
 def purchases(topology: Topology, parts: Parts, wanted: set[str]) -> list[Change]:
@@ -268,5 +270,5 @@ def _new_devices(topology: Topology, parts: Parts, wanted: set[str]) -> Iterator
             yield _purchase(name, offer, {f"topology.nodes.{name}": kept | {"device": offer.name}})
 
 
-def _purchase(part: str, offer: Offer, overrides: Mapping[str, Any]) -> Change:
+def _purchase(part: str, offer: PartOffer, overrides: Mapping[str, Any]) -> Change:
     return Change("purchase", part, f"{offer.name} for {part}", overrides, offer.price_usd, offer.name)

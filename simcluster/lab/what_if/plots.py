@@ -13,7 +13,7 @@ from simcluster.lab.reports.scales import time_scale
 from simcluster.runs import words
 
 if TYPE_CHECKING:
-    from simcluster.lab.what_if.critical_path import Part
+    from simcluster.lab.what_if.critical_path import PathPart
     from simcluster.lab.what_if.effects import Effect
     from simcluster.lab.what_if.goal import Goal
 
@@ -35,7 +35,7 @@ class WhatIfPlots(Figures):
     """The figures of one answered question."""
 
     def __init__(
-        self, goal: Goal, base: Mapping[int, float], effects: Sequence[Effect], parts: Sequence[Part], end_s: float
+        self, goal: Goal, base: Mapping[int, float], effects: Sequence[Effect], parts: Sequence[PathPart], end_s: float
     ) -> None:
         """*base* is the baseline goal by seed; *parts* are those of the critical path, which is *end_s* long."""
         self._goal, self._base, self._effects, self._parts, self._end_s = goal, base, effects, parts, end_s

@@ -121,7 +121,7 @@ def whatif(
     with engine(engine_name, checked_jobs(jobs), folder / LOGS) as run_all:
         write_sources(plan.own_code)
         try:
-            found = _Asked(read, fixed, plan, wanted, seeds, folder, run_all, progress).answer(for_sale)
+            found = _Question(read, fixed, plan, wanted, seeds, folder, run_all, progress).answer(for_sale)
         except KeyboardInterrupt as end:
             kept = sum(map(is_complete, (folder / POINTS).glob("*")))
             end.add_note(f"{kept} runs are kept in {folder}; the same command continues")
@@ -149,7 +149,7 @@ def _check_folder(folder: Path) -> None:
 
 
 @dataclass
-class _Asked:
+class _Question:
     """One question being answered."""
 
     read: Callable[..., Experiment]

@@ -22,10 +22,10 @@ from simcluster.lm.formats import FORMATS, HELD
 from simcluster.process.loading import torch_loads
 
 if TYPE_CHECKING:
-    from simcluster.lm.load.answers import Answer
-    from simcluster.lm.load.arrivals import Offered
+    from simcluster.lm.load.answers import AnsweredRequest
+    from simcluster.lm.load.arrivals import OfferedRequest
 
-Outcome: TypeAlias = "tuple[dict[str, Any], list[Answer], dict[str, str]]"
+Outcome: TypeAlias = "tuple[dict[str, Any], list[AnsweredRequest], dict[str, str]]"
 """The server of the load, as JSON has it; the answers; kind of a failure -> why, of its first one."""
 
 CLUSTER, SERVER = "A cluster", "A server"
@@ -147,7 +147,7 @@ def serving(
     Time to the first token (TTFT), per output token (TPOT), between tokens (ITL), end to end (E2EL), throughput and
     goodput: in the simulator, on real nodes, or of a server at a URL.
     """
-    from simcluster.lm.load.asked import Load, collected, objectives_of
+    from simcluster.lm.load.asked import LoadOptions, collected, objectives_of
     from simcluster.lm.load.metrics import figures
     from simcluster.lm.load.table import lines
     from simcluster.lm.load.trace import written_trace
@@ -157,7 +157,7 @@ def serving(
                   "rendezvous": rendezvous, "key_file": key_file}  # fmt: skip
     of_server = {"token_file": token_file, "plain_http": plain_http, "ignore_eos": ignore_eos, "timeout": timeout}
     problems = _problems(topology, url, model, of_server if url is None else of_cluster, timeout)
-    asked = Load(rate, requests, burstiness, prompt_tokens, output_tokens, trace, seed)
+    asked = LoadOptions(rate, requests, burstiness, prompt_tokens, output_tokens, trace, seed)
     objectives = collected(problems, lambda: objectives_of(goodput)) if goodput is not None else None
     load = collected(problems, asked.offered)
     target = collected(problems, lambda: check_target(out)) if out is not None else None
@@ -201,9 +201,11 @@ def _problems(
     return problems
 
 
-def _on_cluster(topology: str, model: str, options: dict[str, Any], load: Sequence[Offered], seed: int) -> Outcome:
+def _on_cluster(
+    topology: str, model: str, options: dict[str, Any], load: Sequence[OfferedRequest], seed: int
+) -> Outcome:
     with torch_loads():
-        from simcluster.lm.serving.bench import Served, bench_cluster
+        from simcluster.lm.serving.bench import BenchTarget, bench_cluster
         from simcluster.topology import load as read
 
     backend = options["backend"] or "sim"
@@ -211,7 +213,7 @@ def _on_cluster(topology: str, model: str, options: dict[str, Any], load: Sequen
     cluster = read(topology)
     chunk = CHUNK_TOKENS if options["chunk_tokens"] is None else options["chunk_tokens"]
     guesses, policy = options["guesses"] or 0, options["policy"]
-    served = Served(
+    served = BenchTarget(
         model, backend, options["placement"] or "auto", options["weights"], policy, chunk, guesses, numerics
     )
     nodes = real_options(backend, rendezvous=options["rendezvous"], key_file=options["key_file"])
@@ -231,7 +233,7 @@ def _on_cluster(topology: str, model: str, options: dict[str, Any], load: Sequen
     return about, found.answers, found.details
 
 
-def _on_server(url: str, model: str, options: dict[str, Any], load: Sequence[Offered], seed: int) -> Outcome:
+def _on_server(url: str, model: str, options: dict[str, Any], load: Sequence[OfferedRequest], seed: int) -> Outcome:
     from simcluster.lm.serving.client.client import load_on
     from simcluster.lm.serving.client.endpoint import endpoint_of
 

@@ -26,7 +26,7 @@ from simcluster.lm.cli.options import CHUNK_TOKENS, MODELS, ChunkTokens, Guesses
 from simcluster.process.loading import torch_loads
 
 if TYPE_CHECKING:
-    from simcluster.lm.serving.run import Answers
+    from simcluster.lm.serving.run import ServingResult
 
 ModelName = Annotated[
     str,
@@ -83,12 +83,12 @@ def generate(
     with torch_loads():
         from simcluster.lm.models.tokenizer import Detokenizer
         from simcluster.lm.request import Sampling
-        from simcluster.lm.serving.asked import Asked, setup_of
+        from simcluster.lm.serving.asked import RequestOptions, setup_of
         from simcluster.lm.serving.run import answer_all
         from simcluster.topology import load
 
     sampling = Sampling(temperature, top_k, top_p, seed)
-    asked = Asked(
+    asked = RequestOptions(
         model, backend, placement, weights, None, chunk_tokens, guesses,
         prompt, prompt_tokens, max_tokens, sampling, raw,
     )  # fmt: skip
@@ -115,7 +115,7 @@ def generate(
     print_gaps(cluster, [node.node for node in found.nodes], backend)
 
 
-def _as_dict(found: Answers, text: str | None) -> dict[str, Any]:
+def _as_dict(found: ServingResult, text: str | None) -> dict[str, Any]:
     (answer,) = found.answers.values()
     return {
         "text": text,
@@ -145,7 +145,7 @@ def _as_dict(found: Answers, text: str | None) -> dict[str, Any]:
     }
 
 
-def _in_words(found: Answers) -> str:
+def _in_words(found: ServingResult) -> str:
     from simcluster.units import format_latency
 
     (answer,) = found.answers.values()

@@ -92,21 +92,21 @@ def serve(
     names = allow_host or []
     token = _token(token_file, all(map(is_loopback, [host, *names])), queue, restarts)
     with torch_loads():
-        from simcluster.lm.serving.desk.front import Front
-        from simcluster.lm.serving.hosting import Wanted, hosted
+        from simcluster.lm.serving.desk.front import RequestBroker
+        from simcluster.lm.serving.hosting import ServingOptions, hosted
         from simcluster.lm.serving.hosting import host as run_nodes
         from simcluster.lm.serving.web.app import make_app
         from simcluster.lm.serving.web.served import Site
         from simcluster.topology import load
         from simcluster.web.login import Login, invitation
 
-    wanted = Wanted(
+    wanted = ServingOptions(
         model, backend, placement, weights, cast("Policy | None", policy),
         chunk_tokens, guesses, _size(cache),
     )  # fmt: skip
     cluster = load(topology)
     setup, served = hosted(wanted, cluster)
-    site = Site(Front(queue), served)
+    site = Site(RequestBroker(queue), served)
     entrance = Login(lambda code: print(invitation(server.page_url, code), flush=True)) if token is not None else None
 
     def app_for(hosts: Collection[str]) -> App:

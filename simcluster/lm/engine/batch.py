@@ -9,7 +9,7 @@ import msgspec
 from simcluster.lm.request import NO_LOGPROBS, Sampling
 
 
-class Piece(msgspec.Struct, frozen=True, array_like=True):
+class SequenceChunk(msgspec.Struct, frozen=True, array_like=True):
     """The tokens [*start*, *start* + *count*) of the sequence *slot*. If it *samples*, the last one's logits give the
     next token.
 
@@ -29,7 +29,7 @@ class Piece(msgspec.Struct, frozen=True, array_like=True):
         return 1 + len(self.guesses) if self.samples else 0
 
 
-class Opened(msgspec.Struct, frozen=True, array_like=True):
+class NewSequence(msgspec.Struct, frozen=True, array_like=True):
     """A sequence that begins with this batch, with room for *capacity* tokens, and how its tokens are chosen.
 
     Its first *prefix* tokens are those of the slot *source*, which is not closed before. *logprobs* is its request's.
@@ -50,13 +50,13 @@ class Opened(msgspec.Struct, frozen=True, array_like=True):
         return Sampling(self.temperature, self.top_k, self.top_p, self.seed)
 
 
-class Batch(msgspec.Struct, frozen=True, array_like=True):
+class EngineBatch(msgspec.Struct, frozen=True, array_like=True):
     """The *pieces* of a batch, at most one of a sequence. First, stages make room for those *opened*, and then forget
     those *closed*.
     """
 
-    pieces: tuple[Piece, ...]
-    opened: tuple[Opened, ...] = ()
+    pieces: tuple[SequenceChunk, ...]
+    opened: tuple[NewSequence, ...] = ()
     closed: tuple[int, ...] = ()
 
     @property
@@ -80,21 +80,21 @@ class Batch(msgspec.Struct, frozen=True, array_like=True):
 
 
 @dataclass(frozen=True, slots=True)
-class Issued:
+class IssuedBatch:
     """A batch with the *tokens* of its pieces, one after another: what only the first stage needs."""
 
-    batch: Batch
+    batch: EngineBatch
     tokens: tuple[int, ...]
 
 
-_decoder = msgspec.json.Decoder(Batch)
+_decoder = msgspec.json.Decoder(EngineBatch)
 
 
-def written(batch: Batch) -> str:
+def written(batch: EngineBatch) -> str:
     """Return *batch* as a message has it."""
     return msgspec.json.encode(batch).decode()
 
 
-def read(text: str) -> Batch:
+def read(text: str) -> EngineBatch:
     """Return the batch that `written` wrote. Raises msgspec.ValidationError for anything else."""
     return _decoder.decode(text)

@@ -1,4 +1,4 @@
-"""The desk of an engine: requests come in by a Source, tokens go out by a Sink."""
+"""The desk of an engine: requests come in by a RequestSource, tokens go out by a TokenSink."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ class NodeLoad:
 
 
 @dataclass(frozen=True, slots=True)
-class Load:
+class EngineLoad:
     """The state of an engine after a batch. *preemptions* and *prefilled*, tokens that went through the model in
     chunks, count from its start.
 
@@ -48,17 +48,17 @@ class Load:
 
 
 COUNTS: Final = ("preemptions", "prefilled", "proposed", "accepted")
-"""The numbers of a Load that count from an engine's start."""
+"""The numbers of an EngineLoad that count from an engine's start."""
 
 
-class Source(Protocol):
+class RequestSource(Protocol):
     """Where requests come from. The engine calls `next` in one task, never twice at once."""
 
     async def next(self) -> Order | None:
         """Wait for the next order. None means that no request will follow; a Cancel is then taken no longer."""
 
 
-class Sink(Protocol):
+class TokenSink(Protocol):
     """Where answers go, at the time of the node that runs the engine. No method waits or raises.
 
     Every request that came from the source gets exactly one `end`, and no token after it.
@@ -70,5 +70,5 @@ class Sink(Protocol):
     def end(self, request: str, reason: Reason, message: str = "") -> None:
         """Take the end of the request. *message* says why, if the reason is "error"."""
 
-    def load(self, load: Load) -> None:
+    def load(self, load: EngineLoad) -> None:
         """Take the state of the engine, before and after every batch and when it becomes idle."""

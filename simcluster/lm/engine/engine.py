@@ -6,16 +6,16 @@ import asyncio
 from collections.abc import Awaitable, Callable, Sequence
 from typing import Any, Protocol
 
-from simcluster.lm.engine.batch import Issued
-from simcluster.lm.engine.desk import COUNTS, Cancel, Load, NodeLoad, Sink, Source
-from simcluster.lm.engine.queued import Queued
+from simcluster.lm.engine.batch import IssuedBatch
+from simcluster.lm.engine.desk import COUNTS, Cancel, EngineLoad, NodeLoad, RequestSource, TokenSink
+from simcluster.lm.engine.queued import RequestSequence
 from simcluster.lm.engine.scheduler import Scheduler
 
 
-class Through(Protocol):
+class ModelRunner(Protocol):
     """A way through the model. Batches come out in the order in which they went in."""
 
-    async def issue(self, issued: Issued) -> None:
+    async def issue(self, issued: IssuedBatch) -> None:
         """Start a batch; return when the next one may start."""
 
     async def tokens(self) -> Sequence[list[Any]]:
@@ -39,14 +39,18 @@ class Engine:
     """
 
     def __init__(
-        self, scheduler: Scheduler, source: Source, sink: Sink, give: Callable[[Queued], Awaitable[None]] | None = None
+        self,
+        scheduler: Scheduler,
+        source: RequestSource,
+        sink: TokenSink,
+        give: Callable[[RequestSequence], Awaitable[None]] | None = None,
     ) -> None:
         self._scheduler, self._source, self._sink, self._give = scheduler, source, sink, give
         self._changed = asyncio.Event()
         self._is_closed = False
         self._before = self._counts()  # of an engine that had the scheduler before
 
-    async def run(self, through: Through) -> None:
+    async def run(self, through: ModelRunner) -> None:
         """Return when the source has ended and every request has its answer."""
         async with asyncio.TaskGroup() as tasks:
             orders = tasks.create_task(self._orders())
@@ -71,7 +75,7 @@ class Engine:
         self._is_closed = True
         self._changed.set()
 
-    async def _batches(self, through: Through) -> None:
+    async def _batches(self, through: ModelRunner) -> None:
         scheduler = self._scheduler
         while not (self._is_closed and scheduler.is_empty):
             self._changed.clear()
@@ -83,7 +87,7 @@ class Engine:
                 self._tell(through)
             await self._changed.wait()
 
-    async def _answers(self, through: Through) -> None:
+    async def _answers(self, through: ModelRunner) -> None:
         while True:
             for answer in self._scheduler.take(*await through.tokens()):
                 self._sink.token(answer.request, answer.token, answer.logprobs)
@@ -96,9 +100,9 @@ class Engine:
             self._tell(through)
             self._changed.set()
 
-    def _tell(self, through: Through) -> None:
+    def _tell(self, through: ModelRunner) -> None:
         now, counts = self._scheduler, {name: count - self._before[name] for name, count in self._counts().items()}
-        self._sink.load(Load(now.running, now.waiting, now.cache_share, nodes=through.loads, **counts))
+        self._sink.load(EngineLoad(now.running, now.waiting, now.cache_share, nodes=through.loads, **counts))
 
     def _counts(self) -> dict[str, int]:
         return {name: getattr(self._scheduler, name) for name in COUNTS}

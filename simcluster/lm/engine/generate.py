@@ -14,10 +14,10 @@ from typing import Any
 import torch
 
 from simcluster.collectives import subgroup
-from simcluster.lm.engine.batch import Issued, read, written
+from simcluster.lm.engine.batch import IssuedBatch, read, written
 from simcluster.lm.engine.desk import NodeLoad
 from simcluster.lm.engine.engine import Engine
-from simcluster.lm.engine.meter import Metered
+from simcluster.lm.engine.meter import LoadMeter
 from simcluster.lm.engine.stage import Stage
 from simcluster.payload import pack
 from simcluster.transport import Transport
@@ -32,7 +32,7 @@ async def generate(node: Transport, stage: Stage, ranks: Sequence[int], engine: 
     """
     if node.rank not in ranks:
         return
-    line = Metered(subgroup(node, ranks))  # in which ranks are counted in the pipeline's order
+    line = LoadMeter(subgroup(node, ranks))  # in which ranks are counted in the pipeline's order
     async with asyncio.TaskGroup() as sends:  # batches leave while the next one is computed
         if engine is not None:
             await engine.run(FirstStage(line, stage, sends))
@@ -40,7 +40,7 @@ async def generate(node: Transport, stage: Stage, ranks: Sequence[int], engine: 
             await _pass_on(line, stage, sends)
 
 
-async def _pass_on(line: Metered, stage: Stage, sends: asyncio.TaskGroup) -> None:
+async def _pass_on(line: LoadMeter, stage: Stage, sends: asyncio.TaskGroup) -> None:
     """Put every batch from the previous stage through *stage*, and hand it to the next one."""
     before, after, costs = line.rank - 1, line.rank + 1, stage.costs
     while (message := await line.recv(before, STREAM)).tensors:
@@ -62,12 +62,12 @@ async def _pass_on(line: Metered, stage: Stage, sends: asyncio.TaskGroup) -> Non
 class FirstStage:
     """The way through the model from its first *stage*, and back. Messages leave in the tasks *sends*."""
 
-    def __init__(self, line: Metered, stage: Stage, sends: asyncio.TaskGroup) -> None:
+    def __init__(self, line: LoadMeter, stage: Stage, sends: asyncio.TaskGroup) -> None:
         self._line, self._stage, self._sends = line, stage, sends
         self._is_alone = line.size == 1
         self._chosen: asyncio.Queue[Sequence[list[Any]]] = asyncio.Queue()
 
-    async def issue(self, issued: Issued) -> None:
+    async def issue(self, issued: IssuedBatch) -> None:
         batch, line, stage = issued.batch, self._line, self._stage
         tokens = torch.tensor(issued.tokens, dtype=torch.int64)
         stream = await line.compute(stage.forward, batch, tokens, cost=stage.costs.layers_of(batch))

@@ -15,22 +15,24 @@ import torch
 from torch import Tensor
 
 from simcluster.collectives import all_reduce, gather, subgroup
-from simcluster.lm.engine.batch import Batch, Issued, read, written
+from simcluster.lm.engine.batch import EngineBatch, IssuedBatch, read, written
 from simcluster.lm.engine.desk import NodeLoad
 from simcluster.lm.engine.engine import Engine
-from simcluster.lm.engine.meter import Metered
-from simcluster.lm.engine.sharded import Shard
+from simcluster.lm.engine.meter import LoadMeter
+from simcluster.lm.engine.sharded import EngineShard
 from simcluster.payload import pack
 from simcluster.transport import FREE, Transport
 
 BATCH, LOAD = "batch", "load"
 
 
-async def generate_tensor(node: Transport, shard: Shard, ranks: Sequence[int], engine: Engine | None = None) -> None:
+async def generate_tensor(
+    node: Transport, shard: EngineShard, ranks: Sequence[int], engine: Engine | None = None
+) -> None:
     """Answer requests with a *shard* of every layer on each of *ranks*; the first one has the *engine*."""
     if node.rank not in ranks:
         return
-    group = Metered(subgroup(node, ranks))
+    group = LoadMeter(subgroup(node, ranks))
     async with asyncio.TaskGroup() as tasks:
         if engine is not None:
             await engine.run(FirstShard(group, shard, tasks))
@@ -38,7 +40,7 @@ async def generate_tensor(node: Transport, shard: Shard, ranks: Sequence[int], e
             await _follow(group, shard, tasks)
 
 
-async def _follow(group: Metered, shard: Shard, tasks: asyncio.TaskGroup) -> None:
+async def _follow(group: LoadMeter, shard: EngineShard, tasks: asyncio.TaskGroup) -> None:
     """Take part in every batch of the first rank."""
     while (message := await group.recv(0, BATCH)).tensors:
         await _through(group, shard, read(message["batch"]), message.tensor)
@@ -46,7 +48,7 @@ async def _follow(group: Metered, shard: Shard, tasks: asyncio.TaskGroup) -> Non
     await group.send(0, LOAD, {"loads": ""})
 
 
-async def _through(group: Metered, shard: Shard, batch: Batch, tokens: Tensor) -> list[Tensor]:
+async def _through(group: LoadMeter, shard: EngineShard, batch: EngineBatch, tokens: Tensor) -> list[Tensor]:
     """Put *batch* through all layers; return all ranks' columns of its logits on the first rank."""
     costs = shard.costs
     stream = await group.compute(shard.embed, batch, tokens, cost=FREE)
@@ -71,13 +73,13 @@ async def _through(group: Metered, shard: Shard, batch: Batch, tokens: Tensor) -
 class FirstShard:
     """The way through all layers at once, as the first rank of *group* goes it. One batch is in flight."""
 
-    def __init__(self, group: Metered, shard: Shard, tasks: asyncio.TaskGroup) -> None:
+    def __init__(self, group: LoadMeter, shard: EngineShard, tasks: asyncio.TaskGroup) -> None:
         self._group, self._shard, self._tasks = group, shard, tasks
         self._chosen: asyncio.Queue[Sequence[list[Any]]] = asyncio.Queue()
         for rank in range(1, group.size):
             tasks.create_task(self._hear(rank))
 
-    async def issue(self, issued: Issued) -> None:
+    async def issue(self, issued: IssuedBatch) -> None:
         batch, group, shard = issued.batch, self._group, self._shard
         tokens = torch.tensor(issued.tokens, dtype=torch.int32)
         for rank in range(1, group.size):

@@ -12,7 +12,7 @@ CHUNK_TOKENS: Final = 512
 
 
 @dataclass(frozen=True, slots=True)
-class Limits:
+class EngineLimits:
     """Limits of an engine: *blocks* of *block_tokens* each, and *context* tokens of a sequence.
 
     A batch prefills at most *chunk_tokens*. At most *running* sequences hold blocks, and *batches* are in flight. Up to

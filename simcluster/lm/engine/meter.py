@@ -18,7 +18,7 @@ T = TypeVar("T")
 _decoder = msgspec.json.Decoder(tuple[NodeLoad, ...])
 
 
-class Metered(Forwarding):
+class LoadMeter(Forwarding):
     """*node*, with its load so far; `heard` takes those of others."""
 
     def __init__(self, node: Transport) -> None:

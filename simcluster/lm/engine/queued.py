@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TypeAlias
 
-from simcluster.lm.engine.batch import Opened
+from simcluster.lm.engine.batch import NewSequence
 from simcluster.lm.request import NO_LOGPROBS, Logprobs, Reason, Request
 
 Row: TypeAlias = tuple[Sequence[int], Sequence[float]]
@@ -14,7 +14,7 @@ Row: TypeAlias = tuple[Sequence[int], Sequence[float]]
 
 
 @dataclass(slots=True, eq=False)
-class Queued:
+class RequestSequence:
     """A request, the *tokens* of its prompt and answer, and how many of them have gone through the model or are on
     their way: *issued*. *flying* counts its pieces in flight. *number* is its place in the order of arrival, *slot* its
     name at the stages; -1 while it waits.
@@ -47,14 +47,16 @@ class Queued:
         """The most tokens that it can have."""
         return len(self.request.prompt) + self.request.max_tokens
 
-    def opening(self, source: int = -1, prefix: int = 0) -> Opened:
-        """Return what opens it at a stage; see Opened."""
+    def opening(self, source: int = -1, prefix: int = 0) -> NewSequence:
+        """Return what opens it at a stage; see NewSequence."""
         how, logprobs = self.request.sampling, self.request.logprobs
-        return Opened(self.slot, self.most, how.temperature, how.top_k, how.top_p, how.seed, source, prefix, logprobs)
+        return NewSequence(
+            self.slot, self.most, how.temperature, how.top_k, how.top_p, how.seed, source, prefix, logprobs
+        )
 
 
 @dataclass(frozen=True, slots=True)
-class Answer:
+class AnswerToken:
     """The next *token* of a request, and why the answer ends with it, if it does; *logprobs* if it asks for them."""
 
     request: str
@@ -63,7 +65,7 @@ class Answer:
     logprobs: Logprobs | None = None
 
 
-def number(sequence: Queued) -> int:
+def number(sequence: RequestSequence) -> int:
     """Return the place of *sequence* in the order of arrival."""
     return sequence.number
 
@@ -76,7 +78,7 @@ def logprobs_in(row: Row | None, request: Request) -> Logprobs | None:
     return Logprobs(entries[0][1], tuple((token, value) for token, value in entries[1:] if token >= 0))
 
 
-def next_chunks(running: Sequence[Queued], each: int) -> list[tuple[Queued, int]]:
+def next_chunks(running: Sequence[RequestSequence], each: int) -> list[tuple[RequestSequence, int]]:
     """Return the next chunks of those of *running* that are not decoding yet, in their order: *each* tokens in all.
 
     A chunk ends at a multiple of *each* of its sequence, whatever else is in the batch: so a request's numbers do not

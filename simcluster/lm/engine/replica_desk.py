@@ -10,7 +10,7 @@ from typing import Any, TypeAlias
 import msgspec
 import torch
 
-from simcluster.lm.engine.desk import Cancel, Load, Order
+from simcluster.lm.engine.desk import Cancel, EngineLoad, Order
 from simcluster.lm.request import Logprobs, Reason, Request
 from simcluster.payload import Message, Sendable, pack
 from simcluster.transport import Transport
@@ -19,13 +19,13 @@ ORDER, EVENT = "order", "event"
 
 
 @dataclass(frozen=True, slots=True)
-class Moved:
+class MovedRequest:
     """The next request that the replica at *place* has prefilled for this one is on its way."""
 
     place: int
 
 
-Given: TypeAlias = tuple[Order | Moved | None, int]
+Given: TypeAlias = tuple[Order | MovedRequest | None, int]
 """An order, and the place of the replica that decodes the request if this one only prefills it; -1 otherwise."""
 
 
@@ -35,7 +35,7 @@ async def ordered(group: Transport) -> Given:
     return _read(message), message["to"] if "to" in message.payload.values else -1
 
 
-class Events:
+class ReplicaEvents:
     """The sink of a replica on another rank than the first. Events leave in the order in which they happen."""
 
     def __init__(self, group: Transport, tasks: asyncio.TaskGroup) -> None:
@@ -48,7 +48,7 @@ class Events:
     def end(self, request: str, reason: Reason, message: str = "") -> None:
         self._send(kind="end", request=request, reason=reason, message=message)
 
-    def load(self, load: Load) -> None:
+    def load(self, load: EngineLoad) -> None:
         self._send(kind="load", load=msgspec.json.encode(load).decode())
 
     def moved(self, request: str) -> None:
@@ -61,7 +61,7 @@ class Events:
         self._tasks.create_task(self._group.send(0, EVENT, values))
 
 
-class Orderly:
+class OrderedRequests:
     """A Source: *orders* waits for the next order. *taken* gets the request that comes from a place; *to* says where
     each one continues.
     """
@@ -72,14 +72,14 @@ class Orderly:
 
     async def next(self) -> Order | None:
         order, to = await self._orders()
-        if isinstance(order, Moved):
+        if isinstance(order, MovedRequest):
             return await self._taken(order.place)
         if isinstance(order, Request) and to >= 0:
             self.to[order.id] = to
         return order
 
 
-load_decoder = msgspec.json.Decoder(Load)
+load_decoder = msgspec.json.Decoder(EngineLoad)
 logprobs_decoder = msgspec.json.Decoder(Logprobs)
 request_decoder = msgspec.json.Decoder(Request)
 
@@ -89,25 +89,25 @@ def request_text(request: Request) -> str:
     return msgspec.json.encode(replace(request, prompt=())).decode()
 
 
-def written(order: Order | Moved | None, to: int) -> Sendable:
+def written(order: Order | MovedRequest | None, to: int) -> Sendable:
     """Return *order* as a message: a prompt is a tensor, since a header is short."""
     match order:
         case None:
             return {"kind": ""}
         case Cancel(id):
             return {"kind": "cancel", "request": id}
-        case Moved(place):
+        case MovedRequest(place):
             return {"kind": "moved", "place": place}
     more = {"to": to} if to >= 0 else {}
     return pack(torch.tensor(order.prompt, dtype=torch.int32), kind="request", request=request_text(order), **more)
 
 
-def _read(message: Message) -> Order | Moved | None:
+def _read(message: Message) -> Order | MovedRequest | None:
     match message["kind"]:
         case "":
             return None
         case "cancel":
             return Cancel(message["request"])
         case "moved":
-            return Moved(message["place"])
+            return MovedRequest(message["place"])
     return replace(request_decoder.decode(message["request"]), prompt=tuple(message.tensor.tolist()))

@@ -7,10 +7,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from itertools import count
 
-from simcluster.lm.engine.batch import Opened
+from simcluster.lm.engine.batch import NewSequence
 from simcluster.lm.engine.cache.room import Room
-from simcluster.lm.engine.limits import Limits
-from simcluster.lm.engine.queued import Queued, number
+from simcluster.lm.engine.limits import EngineLimits
+from simcluster.lm.engine.queued import RequestSequence, number
 from simcluster.lm.request import NO_LOGPROBS, Request
 
 
@@ -22,21 +22,21 @@ class RequestPool:
     its prompt does.
     """
 
-    limits: Limits
+    limits: EngineLimits
     keeps_prefixes: bool = False
     preemptions: int = 0
-    _waiting: list[Queued] = field(default_factory=list)
-    _running: list[Queued] = field(default_factory=list)
-    _opened: list[Opened] = field(default_factory=list)
+    _waiting: list[RequestSequence] = field(default_factory=list)
+    _running: list[RequestSequence] = field(default_factory=list)
+    _opened: list[NewSequence] = field(default_factory=list)
     _closed: list[int] = field(default_factory=list)
 
     def __post_init__(self) -> None:
         self._room = Room(self.limits, self._forgotten)
         self.blocks = self._room.blocks
         self._numbers, self._slots = count(), count()
-        self._by_slot: dict[int, Queued] = {}
-        self._by_id: dict[str, Queued] = {}
-        self._aside: dict[int, Queued] = {}
+        self._by_slot: dict[int, RequestSequence] = {}
+        self._by_id: dict[str, RequestSequence] = {}
+        self._aside: dict[int, RequestSequence] = {}
 
     @property
     def running(self) -> int:
@@ -60,7 +60,7 @@ class RequestPool:
             return why
         if request.id in self._by_id:
             raise ValueError(f"request {request.id!r}: one with this id has not ended yet")
-        sequence = self._by_id[request.id] = Queued(request, next(self._numbers), list(request.prompt))
+        sequence = self._by_id[request.id] = RequestSequence(request, next(self._numbers), list(request.prompt))
         self._waiting.append(sequence)  # the latest of all
         return ""
 
@@ -73,7 +73,7 @@ class RequestPool:
         self._close(sequence)
         return True
 
-    def _set_aside(self, sequence: Queued) -> None:
+    def _set_aside(self, sequence: RequestSequence) -> None:
         self._aside[sequence.slot] = sequence
         self._room.set_aside(sequence.slot, sequence.number)
         sequence.flying = 0
@@ -101,7 +101,7 @@ class RequestPool:
             sequence.issued = min(sequence.issued, len(sequence.tokens) - 1)
         return sequence.tokens[len(request.prompt) :]
 
-    def part_with(self) -> list[Queued]:
+    def part_with(self) -> list[RequestSequence]:
         """Return the requests that have their first token: another engine continues them. `retire` frees each."""
         found = [one for one in self._running if one.decodes and not one.flying]
         for sequence in found:
@@ -109,18 +109,18 @@ class RequestPool:
             self._running.remove(sequence)
         return found
 
-    def adopt(self, request: Request, tokens: Sequence[int]) -> Opened | None:
+    def adopt(self, request: Request, tokens: Sequence[int]) -> NewSequence | None:
         """Set *request* aside: another engine has cached all its *tokens* except the last. Return what the stage
         takes in, None without room.
         """
-        sequence = Queued(request, next(self._numbers), [*tokens], issued=len(tokens) - 1)
+        sequence = RequestSequence(request, next(self._numbers), [*tokens], issued=len(tokens) - 1)
         if not self._hold(sequence):
             return None
         sequence.slot = next(self._slots)
         self._set_aside(sequence)
         return sequence.opening()
 
-    def retire(self, sequence: Queued) -> None:
+    def retire(self, sequence: RequestSequence) -> None:
         """Keep the prompt of *sequence*, which has ended here, or free its blocks."""
         prompt = sequence.request.prompt
         if self.keeps_prefixes and self._room.keep(sequence.slot, sequence.number, prompt):
@@ -128,7 +128,7 @@ class RequestPool:
         else:
             self._close(sequence)
 
-    def _grow(self, sequence: Queued) -> bool:
+    def _grow(self, sequence: RequestSequence) -> bool:
         """Let *sequence* hold blocks for all its tokens, if need be those of sequences that came after it."""
         while not self._hold(sequence):
             later = [one for one in self._running if one.number > sequence.number and not one.flying]
@@ -137,7 +137,7 @@ class RequestPool:
             self._preempt(later[-1])
         return True
 
-    def _hold(self, sequence: Queued, spare: int = -1) -> bool:
+    def _hold(self, sequence: RequestSequence, spare: int = -1) -> bool:
         """Let *sequence* hold blocks for all its tokens, if need be those of kept prefixes except the slot *spare*."""
         return self._room.hold(sequence.number, len(sequence.tokens), spare)
 
@@ -149,7 +149,7 @@ class RequestPool:
         self._aside.pop(slot, None)
         self._closed.append(slot)
 
-    def _preempt(self, sequence: Queued) -> None:
+    def _preempt(self, sequence: RequestSequence) -> None:
         """Take the blocks of *sequence*, which waits again; its tokens will go through the model once more."""
         self._running.remove(sequence)
         self._close(sequence)
@@ -173,7 +173,7 @@ class RequestPool:
             insort(self._running, sequence, key=number)
             self._opened.append(sequence.opening(source, prefix))
 
-    def _close(self, sequence: Queued) -> None:
+    def _close(self, sequence: RequestSequence) -> None:
         """Free the blocks of *sequence*, and let the stages forget it."""
         self.blocks.release(sequence.number)
         if sequence.slot < 0 or self._by_slot.pop(sequence.slot, None) is None:

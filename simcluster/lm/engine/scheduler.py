@@ -13,9 +13,9 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from itertools import islice, repeat
 
-from simcluster.lm.engine.batch import Batch, Issued, Piece
+from simcluster.lm.engine.batch import EngineBatch, IssuedBatch, SequenceChunk
 from simcluster.lm.engine.guesses import looked_up
-from simcluster.lm.engine.queued import Answer, Queued, Row, logprobs_in, next_chunks
+from simcluster.lm.engine.queued import AnswerToken, RequestSequence, Row, logprobs_in, next_chunks
 from simcluster.lm.engine.request_pool import RequestPool
 from simcluster.lm.request import Reason
 
@@ -32,7 +32,7 @@ class Scheduler(RequestPool):
     prefilled: int = 0
     proposed: int = 0
     accepted: int = 0
-    _in_flight: list[Batch] = field(default_factory=list)
+    _in_flight: list[EngineBatch] = field(default_factory=list)
 
     @property
     def is_empty(self) -> bool:
@@ -58,7 +58,7 @@ class Scheduler(RequestPool):
                 self._set_aside(self._by_slot.pop(sequence.slot))
         self._in_flight, self._running, self._waiting, self._by_id = [], [], [], {}
 
-    def plan(self) -> list[tuple[Queued, int]]:
+    def plan(self) -> list[tuple[RequestSequence, int]]:
         """Return the sequences of the next batch, each with the number of its tokens; none if *batches* are in flight,
         or no sequence can go on before one of them ends. `issue` them at once.
 
@@ -72,25 +72,27 @@ class Scheduler(RequestPool):
             self._admit()
         return chosen + next_chunks(self._running, self.limits.chunk_tokens)
 
-    def issue(self, chosen: Sequence[tuple[Queued, int]]) -> Issued:
+    def issue(self, chosen: Sequence[tuple[RequestSequence, int]]) -> IssuedBatch:
         """Return the batch of *chosen*, with guesses for the sequences that decode."""
         pieces, tokens = [], list[int]()
         for sequence, size in chosen:
             start, end = sequence.issued, sequence.issued + size
             guesses = self._guesses(sequence) if sequence.decodes else ()
             self.prefilled += 0 if sequence.decodes else size
-            pieces.append(Piece(sequence.slot, start, size + len(guesses), end == len(sequence.tokens), guesses))
+            pieces.append(
+                SequenceChunk(sequence.slot, start, size + len(guesses), end == len(sequence.tokens), guesses)
+            )
             tokens += [*sequence.tokens[start:end], *guesses]
             sequence.issued, sequence.flying = end, sequence.flying + 1
-        batch = Batch(tuple(pieces), tuple(self._opened), tuple(self._closed))
+        batch = EngineBatch(tuple(pieces), tuple(self._opened), tuple(self._closed))
         self._opened, self._closed = [], []
         self._in_flight.append(batch)
-        return Issued(batch, tuple(tokens))
+        return IssuedBatch(batch, tuple(tokens))
 
     def take(
         self, tokens: Sequence[int], counts: Sequence[int] | None = None,
         ids: Sequence[Sequence[int]] = (), logprobs: Sequence[Sequence[float]] = (),
-    ) -> list[Answer]:  # fmt: skip
+    ) -> list[AnswerToken]:  # fmt: skip
         """End the oldest batch in flight, which chose *tokens*; return them by request, without those cancelled.
 
         Each piece that samples has the next of *counts* tokens, or one. Each token has a row of *ids* and *logprobs*,
@@ -99,7 +101,7 @@ class Scheduler(RequestPool):
         batch = self._in_flight.pop(0)
         rows: Iterable[Row | None] = zip(ids, logprobs, strict=True) if ids else repeat(None)
         chosen, sizes = zip(tokens, rows, strict=False), repeat(1) if counts is None else iter(counts)
-        answers: list[Answer] = []
+        answers: list[AnswerToken] = []
         for piece in batch.pieces:
             found = list(islice(chosen, next(sizes))) if piece.samples else []
             sequence = self._by_slot.get(piece.slot)
@@ -116,7 +118,7 @@ class Scheduler(RequestPool):
             self.accepted += right
         return answers
 
-    def _answer(self, sequence: Queued, token: int, row: Row | None) -> Answer:
+    def _answer(self, sequence: RequestSequence, token: int, row: Row | None) -> AnswerToken:
         request = sequence.request
         sequence.tokens.append(token)
         reason: Reason | None = None
@@ -128,12 +130,12 @@ class Scheduler(RequestPool):
             del self._by_id[request.id]
             self._running.remove(sequence)
             self.retire(sequence)
-        return Answer(request.id, token, reason, logprobs_in(row, request))
+        return AnswerToken(request.id, token, reason, logprobs_in(row, request))
 
-    def _decoding(self) -> list[Queued]:
+    def _decoding(self) -> list[RequestSequence]:
         """Return the decoding sequences of the next batch, each with a block for its token."""
         most = -(-len(self._running) // self.limits.batches)
-        found: list[Queued] = []
+        found: list[RequestSequence] = []
         for sequence in list(self._running):
             if len(found) == most:
                 break
@@ -141,7 +143,7 @@ class Scheduler(RequestPool):
                 found.append(sequence)
         return found
 
-    def _guesses(self, sequence: Queued) -> tuple[int, ...]:
+    def _guesses(self, sequence: RequestSequence) -> tuple[int, ...]:
         """Return guesses of the tokens after those of *sequence*, if free blocks have room for them.
 
         The last token of an answer is not guessed: the pass before it gives it anyway.

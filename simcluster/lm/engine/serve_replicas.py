@@ -15,18 +15,18 @@ import torch
 
 from simcluster.collectives import subgroup
 from simcluster.lm.engine.cache.prefixes import Prefixes
-from simcluster.lm.engine.desk import COUNTS, Cancel, Load, NodeLoad, Order, Sink, Source
+from simcluster.lm.engine.desk import COUNTS, Cancel, EngineLoad, NodeLoad, Order, RequestSource, TokenSink
 from simcluster.lm.engine.engine import Engine
 from simcluster.lm.engine.generate import FirstStage
-from simcluster.lm.engine.meter import Metered
-from simcluster.lm.engine.queued import Queued
+from simcluster.lm.engine.meter import LoadMeter
+from simcluster.lm.engine.queued import RequestSequence
 from simcluster.lm.engine.replica_desk import (
     EVENT,
     ORDER,
-    Events,
     Given,
-    Moved,
-    Orderly,
+    MovedRequest,
+    OrderedRequests,
+    ReplicaEvents,
     load_decoder,
     logprobs_decoder,
     ordered,
@@ -57,7 +57,7 @@ async def serve_replicas(
     stage: Stage,
     ranks: Sequence[int],
     scheduler: Scheduler,
-    desk: tuple[Source, Sink] | None = None,
+    desk: tuple[RequestSource, TokenSink] | None = None,
     policy: Policy = "least_loaded",
     held: Mapping[str, int] | None = None,
     prefill: int = 0,
@@ -74,17 +74,17 @@ async def serve_replicas(
     """
     if node.rank not in ranks:
         return
-    group, alone = subgroup(node, ranks), Metered(subgroup(node, [node.rank]))
+    group, alone = subgroup(node, ranks), LoadMeter(subgroup(node, [node.rank]))
     async with asyncio.TaskGroup() as tasks:
         if desk is not None:
             router = _Router(group, *desk, policy, scheduler.limits.chunk_tokens, tasks, held or {}, prefill)
             orders: Callable[[], Awaitable[Given]] = router.own.get
-            sink: _Ends | Events = _Ends(0, router)
+            sink: _ReplicaSink | ReplicaEvents = _ReplicaSink(0, router)
             tasks.create_task(router.run())
         else:
-            orders, sink = partial(ordered, group), Events(group, tasks)
+            orders, sink = partial(ordered, group), ReplicaEvents(group, tasks)
         moves = _Moves(group, alone, stage, scheduler, tasks, sink)
-        source = Orderly(orders, moves.take)
+        source = OrderedRequests(orders, moves.take)
         give = partial(moves.give, to=source.to) if group.rank < prefill else None
         await Engine(scheduler, source, sink, give).run(FirstStage(alone, stage, tasks))
         sink.done()
@@ -96,16 +96,16 @@ class _Moves:
     def __init__(
         self,
         group: Transport,
-        alone: Metered,
+        alone: LoadMeter,
         stage: Stage,
         scheduler: Scheduler,
         tasks: asyncio.TaskGroup,
-        sink: _Ends | Events,
+        sink: _ReplicaSink | ReplicaEvents,
     ) -> None:
         self._group, self._alone, self._stage, self._scheduler = group, alone, stage, scheduler
         self._tasks, self._sink = tasks, sink
 
-    async def give(self, sequence: Queued, to: dict[str, int]) -> None:
+    async def give(self, sequence: RequestSequence, to: dict[str, int]) -> None:
         """Send *sequence* to the place that *to* has for it."""
         request, stage = sequence.request, self._stage
         copied = await self._alone.compute(
@@ -141,8 +141,8 @@ class _Router:
     def __init__(
         self,
         group: Transport,
-        source: Source,
-        sink: Sink,
+        source: RequestSource,
+        sink: TokenSink,
         policy: Policy,
         chunk: int,
         tasks: asyncio.TaskGroup,
@@ -156,7 +156,7 @@ class _Router:
         self._targets, self._cancelled = dict[str, int](), set[str]()
         self._in_hand, self._turn = [0] * group.size, 0
         self._given = [Prefixes(chunk) for _ in self._in_hand]
-        self._loads: dict[int, Load] = {}
+        self._loads: dict[int, EngineLoad] = {}
 
     async def run(self) -> None:
         """Hand out orders until the source ends."""
@@ -202,7 +202,7 @@ class _Router:
                 self._given[place].drop(next(iter(self._given[place])))
         return place
 
-    def _hand(self, place: int, order: Order | Moved | None, to: int = -1) -> None:
+    def _hand(self, place: int, order: Order | MovedRequest | None, to: int = -1) -> None:
         if place == 0:
             self.own.put_nowait((order, to))
         else:
@@ -210,7 +210,7 @@ class _Router:
 
     async def _hear(self, place: int) -> None:
         """Pass on the events of a replica until its last one."""
-        ends = _Ends(place, self)
+        ends = _ReplicaSink(place, self)
         while kind := (message := await self._group.recv(place, EVENT))["kind"]:
             if kind == "token":
                 has = "logprobs" in message.payload.values
@@ -234,21 +234,21 @@ class _Router:
         """Note that the replica at *place* has prefilled *request*, and has sent it to the one that decodes it."""
         self._in_hand[place] -= 1
         to = self._owners[request] = self._targets.pop(request)
-        self._hand(to, Moved(place))
+        self._hand(to, MovedRequest(place))
         if request in self._cancelled:
             self._hand(to, Cancel(request))
 
-    def loaded(self, place: int, load: Load) -> None:
+    def loaded(self, place: int, load: EngineLoad) -> None:
         """Report all replicas together."""
         self._loads[place] = load
         loads = [self._loads[place] for place in sorted(self._loads)]
         nodes: tuple[NodeLoad, ...] = tuple(node for one in loads for node in one.nodes)
         sums = {name: sum(getattr(one, name) for one in loads) for name in ("running", "waiting", *COUNTS)}
         share = sum(one.cache_share for one in loads) / self._group.size
-        self.sink.load(Load(cache_share=share, nodes=nodes, **sums))
+        self.sink.load(EngineLoad(cache_share=share, nodes=nodes, **sums))
 
 
-class _Ends:
+class _ReplicaSink:
     """The sink of the replica at *place*, as the router has it."""
 
     def __init__(self, place: int, router: _Router) -> None:
@@ -261,7 +261,7 @@ class _Ends:
         self._router.ended(self._place, request)
         self._router.sink.end(request, reason, message)
 
-    def load(self, load: Load) -> None:
+    def load(self, load: EngineLoad) -> None:
         self._router.loaded(self._place, load)
 
     def moved(self, request: str) -> None:

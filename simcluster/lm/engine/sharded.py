@@ -8,14 +8,14 @@ from typing import Protocol
 import torch
 from torch import Tensor
 
-from simcluster.lm.engine.batch import Batch
-from simcluster.lm.engine.stage import Chosen, Costs, Held, Sampled, Sequences, unknown
+from simcluster.lm.engine.batch import EngineBatch
+from simcluster.lm.engine.stage import Chosen, Costs, Sampled, Sequences, StageMemory, unknown
 from simcluster.lm.models.decoder import Pass
-from simcluster.lm.models.shard import Shard as Weights
-from simcluster.lm.plan.shape import Shape
+from simcluster.lm.models.shard import DecoderShard
+from simcluster.lm.plan.shape import ModelShape
 
 
-class Shard(Protocol):
+class EngineShard(Protocol):
     """One node's share of every layer. All methods are work for its device, for one batch after another."""
 
     @property
@@ -27,7 +27,7 @@ class Shard(Protocol):
     @property
     def peak_cache_bytes(self) -> float: ...
 
-    def embed(self, batch: Batch, tokens: Tensor) -> Tensor:
+    def embed(self, batch: EngineBatch, tokens: Tensor) -> Tensor:
         """Begin *batch*; return the stream of its *tokens*."""
 
     def attention(self, layer: int, stream: Tensor, total: Tensor | None) -> tuple[Tensor, Tensor]:
@@ -39,17 +39,17 @@ class Shard(Protocol):
     def finish(self, stream: Tensor, total: Tensor) -> Tensor:
         """End the batch; return its stream after all layers."""
 
-    def logits(self, batch: Batch, stream: Tensor) -> Tensor:
+    def logits(self, batch: EngineBatch, stream: Tensor) -> Tensor:
         """Return this shard's columns of the logits of the pieces of *batch* that sample."""
 
-    def choose(self, batch: Batch, logits: Tensor) -> Chosen:
+    def choose(self, batch: EngineBatch, logits: Tensor) -> Chosen:
         """Return the tokens that those pieces get, from all columns."""
 
 
-class RealShard(Held):
+class RealShard(StageMemory):
     """The shard that has *weights*, one of *count* of a model of this *shape*."""
 
-    def __init__(self, weights: Weights, shape: Shape, count: int, sampled: Sampled) -> None:
+    def __init__(self, weights: DecoderShard, shape: ModelShape, count: int, sampled: Sampled) -> None:
         super().__init__(Costs(shape, shape.layers, 1 / count), weights.nbytes, count)
         self._weights, self._sequences = weights, Sequences(weights.cache, sampled)
         self._pass: Pass | None = None
@@ -59,7 +59,7 @@ class RealShard(Held):
         assert self._pass is not None, "a batch begins with `embed`"
         return self._pass
 
-    def embed(self, batch: Batch, tokens: Tensor) -> Tensor:
+    def embed(self, batch: EngineBatch, tokens: Tensor) -> Tensor:
         self._note(batch)
         self._pass = self._weights.begin(self._sequences.parts(batch, tokens))
         return self._weights.embed(self._pass)
@@ -76,23 +76,23 @@ class RealShard(Held):
         self._now.end()
         return stream + total
 
-    def logits(self, batch: Batch, stream: Tensor) -> Tensor:
+    def logits(self, batch: EngineBatch, stream: Tensor) -> Tensor:
         ends = accumulate(piece.count for piece in batch.pieces)
         rows = [row for piece, end in zip(batch.pieces, ends, strict=True) for row in range(end - piece.rows, end)]
         return self._weights.logits(stream[rows])
 
-    def choose(self, batch: Batch, logits: Tensor) -> Chosen:
+    def choose(self, batch: EngineBatch, logits: Tensor) -> Chosen:
         return self._sequences.choose(batch, logits)
 
 
-class TimedShard(Held):
+class TimedShard(StageMemory):
     """The *place*-th of *count* shards without weights: tensors have sizes alone, and no token is known."""
 
-    def __init__(self, shape: Shape, place: int, count: int) -> None:
+    def __init__(self, shape: ModelShape, place: int, count: int) -> None:
         super().__init__(Costs(shape, shape.layers, 1 / count), shape.shard_bytes(1 / count), count)
         self._columns = shape.vocabulary * (place + 1) // count - shape.vocabulary * place // count
 
-    def embed(self, batch: Batch, tokens: Tensor) -> Tensor:
+    def embed(self, batch: EngineBatch, tokens: Tensor) -> Tensor:
         self._note(batch)
         return torch.empty(batch.tokens, self.costs.shape.width, device="meta")
 
@@ -105,8 +105,8 @@ class TimedShard(Held):
     def finish(self, stream: Tensor, total: Tensor) -> Tensor:
         return stream
 
-    def logits(self, batch: Batch, stream: Tensor) -> Tensor:
+    def logits(self, batch: EngineBatch, stream: Tensor) -> Tensor:
         return torch.empty(batch.rows, self._columns, device="meta")
 
-    def choose(self, batch: Batch, logits: Tensor) -> Chosen:
+    def choose(self, batch: EngineBatch, logits: Tensor) -> Chosen:
         return unknown(batch)

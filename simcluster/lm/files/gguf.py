@@ -36,7 +36,7 @@ TYPES: Final[Mapping[int, tuple[str, int, int]]] = {kind: (name, *rest) for name
 
 
 @dataclass(frozen=True, slots=True)
-class Stored:
+class StoredTensor:
     """A tensor in a file: its *shape* (rows first), its *kind* as GGUF numbers them, and its *offset* in the file."""
 
     shape: tuple[int, ...]
@@ -63,11 +63,11 @@ class Header:
     """Facts and tensors of a file by name, and where its tensors *begin*. Arrays are lists of texts or numpy's."""
 
     facts: dict[str, Any]
-    tensors: dict[str, Stored]
+    tensors: dict[str, StoredTensor]
     begin: int
 
 
-class _Reader:
+class _GgufReader:
     """Numbers and texts from the front of a file; no more than MOST_HEAD bytes are read."""
 
     def __init__(self, file: BinaryIO, *, lists: bool) -> None:
@@ -123,7 +123,7 @@ def read_header(file: BinaryIO, *, lists: bool = True) -> Header:
 
     Raises ValueError if there is none.
     """
-    reader = _Reader(file, lists=lists)
+    reader = _GgufReader(file, lists=lists)
     if reader.number("I") != int.from_bytes(b"GGUF", "little"):
         raise ValueError("no GGUF file: it begins otherwise")
     version, tensors, entries = (reader.number(letter) for letter in "IQQ")
@@ -135,14 +135,14 @@ def read_header(file: BinaryIO, *, lists: bool = True) -> Header:
     if type(alignment) is not int or not 0 < alignment <= 2**20:
         raise ValueError(f"general.alignment {alignment!r}")
     begin = -(-reader.at // alignment) * alignment
-    placed = {name: Stored(one.shape, one.kind, begin + one.offset) for name, one in stored.items()}
+    placed = {name: StoredTensor(one.shape, one.kind, begin + one.offset) for name, one in stored.items()}
     return Header(facts, placed, begin)
 
 
-def _tensors(reader: _Reader, count: int) -> Iterator[tuple[str, Stored]]:
+def _tensors(reader: _GgufReader, count: int) -> Iterator[tuple[str, StoredTensor]]:
     for _ in range(count):
         name, rank = reader.text(), reader.number("I")
         if rank > MOST_DIMENSIONS:
             raise ValueError(f"a tensor of {rank:,} dimensions")
         shape = [reader.number("Q") for _ in range(rank)]
-        yield name, Stored(tuple(reversed(shape)), reader.number("I"), reader.number("Q"))
+        yield name, StoredTensor(tuple(reversed(shape)), reader.number("I"), reader.number("Q"))

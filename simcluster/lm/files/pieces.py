@@ -16,7 +16,7 @@ MOST_CONFIG: Final = 2**20
 
 
 @dataclass(frozen=True, slots=True)
-class TensorPlace:
+class FileTensor:
     """A tensor of a model: the *file* that has it, its *shape* (rows first), and its bytes there. *kind*: its type, by
     the name of the file's format.
     """

@@ -6,7 +6,7 @@ import json
 from collections.abc import Mapping
 from typing import BinaryIO, Final
 
-from simcluster.lm.files.pieces import TensorPlace
+from simcluster.lm.files.pieces import FileTensor
 
 MOST_JSON: Final = 8 * 2**20
 MOST_NUMBER, MOST_RANK = 2**62, 8
@@ -16,7 +16,7 @@ ITEM_BYTES: Final[Mapping[str, int]] = {"F64": 8, "F32": 4, "F16": 2, "BF16": 2}
 """The format's name of a type -> its bytes per number; the engine takes no others."""
 
 
-def read_entries(file: BinaryIO, name: str) -> dict[str, TensorPlace]:
+def read_entries(file: BinaryIO, name: str) -> dict[str, FileTensor]:
     """Return the tensors of *file*, which is called *name*, by name. Raises ValueError, LookupError, TypeError or
     AttributeError without.
     """
@@ -27,11 +27,11 @@ def read_entries(file: BinaryIO, name: str) -> dict[str, TensorPlace]:
     return {key: _place(name, entry, 8 + size) for key, entry in found.items() if key != "__metadata__"}
 
 
-def _place(name: str, entry: Mapping[str, object], start: int) -> TensorPlace:
+def _place(name: str, entry: Mapping[str, object], start: int) -> FileTensor:
     shape, offsets = entry["shape"], entry["data_offsets"]
     if not isinstance(shape, list) or not isinstance(offsets, list) or len(shape) > MOST_RANK or len(offsets) != 2:
         raise ValueError("a tensor without its shape and offsets")
     if not all(type(number) is int and 0 <= number < MOST_NUMBER for number in (*shape, *offsets)):
         raise ValueError(f"a tensor of shape {shape} at {offsets}")
     begin, end = offsets
-    return TensorPlace(name, tuple(shape), start + begin, end - begin, str(entry["dtype"])[:20])
+    return FileTensor(name, tuple(shape), start + begin, end - begin, str(entry["dtype"])[:20])

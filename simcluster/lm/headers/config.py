@@ -10,7 +10,7 @@ from simcluster.errors import nearest
 from simcluster.lm.headers.families import FAMILIES, ModelFamily
 from simcluster.lm.headers.header import MOST_CONTEXT, MOST_LAYERS, ModelFacts, printable
 from simcluster.lm.headers.quantised import densities
-from simcluster.lm.plan.shape import Shape, WeightCounts
+from simcluster.lm.plan.shape import ModelShape, WeightCounts
 
 BIASES: Final = {
     "attention_bias": ("qkv", "output"), "use_qkv_bias": ("qkv",), "qkv_bias": ("qkv",),
@@ -37,7 +37,7 @@ NO_SIZE: Final = re.compile(
 ATTENTION: Final = ("full_attention", "sliding_attention", "chunked_attention")
 
 
-def shape_of_config(facts: ModelFacts, name: str) -> Shape:
+def shape_of_config(facts: ModelFacts, name: str) -> ModelShape:
     """Return the shape of the config.json in *facts*. Raise ModelFileError for what is unknown, by its key."""
     kind = str(facts.first("model_type")[1])
     if "vision_config" in facts.values or kind not in FAMILIES:
@@ -53,7 +53,7 @@ def shape_of_config(facts: ModelFacts, name: str) -> Shape:
     head_size = facts.count("head_dim", default=family.head_size or max(1, width // heads))
     feed = facts.count("intermediate_size", "n_inner", default=None if family.gated else 4 * width)
     context = facts.count("max_position_embeddings", "n_positions", "n_ctx", default=MOST_CONTEXT, most=MOST_CONTEXT)
-    shape = Shape(
+    shape = ModelShape(
         printable(name), layers, width, heads, kv_heads, head_size, feed, facts.count("vocab_size"),
         facts.flag("tie_word_embeddings", default=family.tied), 4.0, gated=family.gated,
         context=None if context == MOST_CONTEXT else context,
@@ -65,7 +65,7 @@ def shape_of_config(facts: ModelFacts, name: str) -> Shape:
     return replace(shape, **densities(facts))
 
 
-def _counted(facts: ModelFacts, family: ModelFamily, shape: Shape, kind: str) -> Shape:
+def _counted(facts: ModelFacts, family: ModelFamily, shape: ModelShape, kind: str) -> ModelShape:
     """Return *shape* with the weights that *facts* say."""
     s, biases = shape, set(family.biases)
     for key, switched in BIASES.items():
@@ -97,7 +97,7 @@ def _counted(facts: ModelFacts, family: ModelFamily, shape: Shape, kind: str) ->
     return replace(shape, counts=counts)
 
 
-def _latent(facts: ModelFacts, s: Shape, others: int) -> tuple[Shape, int, int]:
+def _latent(facts: ModelFacts, s: ModelShape, others: int) -> tuple[ModelShape, int, int]:
     """Return the shape, the matrices and the other weights of a layer with latent attention, as DeepSeek's."""
     rank, rotated = facts.count("kv_lora_rank"), facts.count("qk_rope_head_dim", default=64)
     plain, value = facts.count("qk_nope_head_dim", default=128), facts.count("v_head_dim", default=128)
@@ -110,7 +110,7 @@ def _latent(facts: ModelFacts, s: Shape, others: int) -> tuple[Shape, int, int]:
 
 
 def _with_experts(
-    facts: ModelFacts, family: ModelFamily, s: Shape, counts: WeightCounts, biases: set[str]
+    facts: ModelFacts, family: ModelFamily, s: ModelShape, counts: WeightCounts, biases: set[str]
 ) -> WeightCounts:
     """Return *counts* with experts in the layers that have them, and the MLP of *counts* in the others."""
     experts = facts.count("num_local_experts", "num_experts", "n_routed_experts", "moe_num_experts")

@@ -8,8 +8,8 @@ from pathlib import Path
 from typing import Any
 
 from simcluster.lm.files.error import ModelFileError, shown
-from simcluster.lm.files.pieces import TensorPlace
-from simcluster.lm.plan.shape import Shape
+from simcluster.lm.files.pieces import FileTensor
+from simcluster.lm.plan.shape import ModelShape
 
 MOST, MOST_LAYERS, MOST_CONTEXT, MOST_NAME = 10**7, 1024, 2**31, 60
 """Limits on the numbers of a shape, its layers, its context, and the characters of its name: no model exceeds them."""
@@ -63,9 +63,9 @@ class ModelHeader:
     none if there is nothing but a config.json.
     """
 
-    shape: Shape
+    shape: ModelShape
     facts: ModelFacts
-    tensors: Mapping[str, TensorPlace]
+    tensors: Mapping[str, FileTensor]
     is_gguf: bool
 
 

@@ -11,11 +11,11 @@ from typing import Any, Final
 from simcluster.errors import nearest
 from simcluster.lm.files.error import ModelFileError, refusing, shown
 from simcluster.lm.files.gguf import read_header
-from simcluster.lm.files.pieces import TensorPlace, check_inside
+from simcluster.lm.files.pieces import FileTensor, check_inside
 from simcluster.lm.headers.families import ARCHITECTURES
 from simcluster.lm.headers.header import MOST, MOST_CONTEXT, MOST_LAYERS, ModelFacts, ModelHeader, printable
 from simcluster.lm.headers.sums import summed, with_sums
-from simcluster.lm.plan.shape import Shape, WeightCounts
+from simcluster.lm.plan.shape import ModelShape, WeightCounts
 
 SPLIT: Final = re.compile(r"(.*)-(\d{5})-of-(\d{5})(\.\w+)")
 """The names of the files that a model was split into."""
@@ -37,7 +37,7 @@ def parts_of(path: Path) -> list[Path]:
 def gguf_header(path: Path, name: str | None = None) -> ModelHeader:
     """Return the header of the model in *path*. Raise ModelFileError."""
     values: dict[str, Any] = {}
-    tensors: dict[str, TensorPlace] = {}
+    tensors: dict[str, FileTensor] = {}
     for part in parts_of(path):
         with refusing(part, "file", "a GGUF file"), part.open("rb") as file:
             header, length = read_header(file, lists=False), os.fstat(file.fileno()).st_size
@@ -45,7 +45,7 @@ def gguf_header(path: Path, name: str | None = None) -> ModelHeader:
         for key, one in header.tensors.items():
             with refusing(part, key[:60], "a whole tensor"):
                 check_inside(length, one.offset, one.nbytes)
-                tensors[key] = TensorPlace(str(part), one.shape, one.offset, one.nbytes, one.type_name)
+                tensors[key] = FileTensor(str(part), one.shape, one.offset, one.nbytes, one.type_name)
     kind = str(values.get("general.architecture"))
     if kind not in ARCHITECTURES:
         expected = f"a decoder with known weights: {nearest(kind, ARCHITECTURES)}"
@@ -55,7 +55,7 @@ def gguf_header(path: Path, name: str | None = None) -> ModelHeader:
     return ModelHeader(shape, facts, tensors, is_gguf=True)
 
 
-def _shape(facts: ModelFacts, tensors: dict[str, TensorPlace], name: str) -> Shape:
+def _shape(facts: ModelFacts, tensors: dict[str, FileTensor], name: str) -> ModelShape:
     layers = facts.count("block_count", most=MOST_LAYERS)
     layers -= facts.count("nextn_predict_layers", default=0, least=0, most=layers - 1)
     width, heads = facts.count("embedding_length"), facts.count("attention.head_count")
@@ -73,7 +73,7 @@ def _shape(facts: ModelFacts, tensors: dict[str, TensorPlace], name: str) -> Sha
     sums = summed(tensors, layers, facts.file)
     experts = facts.count("expert_count", default=1) if sums.counts["routed"] else 1
     active = facts.count("expert_used_count", most=experts) if sums.counts["routed"] else 1
-    shape = Shape(
+    shape = ModelShape(
         name, layers, width, heads, 1 if latent else kv_heads, (key_size + value_size) // 2, feed, table.shape[0],
         tied=not sums.counts["head"], weight_bytes=4.0, gated=not any("blk.0.ffn_up" in key for key in tensors)
         or any("blk.0.ffn_gate" in key for key in tensors), context=facts.count("context_length", most=MOST_CONTEXT),

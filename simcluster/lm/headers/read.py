@@ -12,13 +12,13 @@ from typing import Any, Final
 
 from simcluster.errors import Problem, UsageError, nearest
 from simcluster.lm.files.error import ModelFileError, refusing, shown
-from simcluster.lm.files.pieces import MOST_CONFIG, TensorPlace, check_inside, read_mapping
+from simcluster.lm.files.pieces import MOST_CONFIG, FileTensor, check_inside, read_mapping
 from simcluster.lm.files.safetensors import ITEM_BYTES, read_entries
 from simcluster.lm.headers.config import shape_of_config
 from simcluster.lm.headers.header import ModelFacts, ModelHeader
 from simcluster.lm.headers.of_gguf import gguf_header, parts_of
 from simcluster.lm.headers.sums import measured
-from simcluster.lm.plan.shape import PRESETS, Shape
+from simcluster.lm.plan.shape import PRESETS, ModelShape
 from simcluster.paths.inside import listed, open_file
 
 CONFIG, INDEX, SUFFIX = "config.json", "model.safetensors.index.json", ".safetensors"
@@ -28,7 +28,7 @@ MOST_FILES, MOST_INDEX = 1_000, 64 * 2**20
 RUN: Final = "config.yaml"
 
 
-def shape_of(model: str) -> Shape:
+def shape_of(model: str) -> ModelShape:
     """Return the shape of a preset, or of the model at the path *model*. Raise UsageError."""
     return PRESETS[model] if model in PRESETS else header_of(model).shape
 
@@ -90,9 +90,9 @@ def files_of(folder: Path, file: str | None = None) -> list[str]:
     return found
 
 
-def tensors_of(folder: Path, names: Iterable[str]) -> dict[str, TensorPlace]:
+def tensors_of(folder: Path, names: Iterable[str]) -> dict[str, FileTensor]:
     """Return the tensors in the files *names* of *folder*, each whole. Raise ModelFileError for one that is twice."""
-    tensors: dict[str, TensorPlace] = {}
+    tensors: dict[str, FileTensor] = {}
     for name in names:
         with refusing(folder / name, "file", "a safetensors file"), open_file(folder, name) as file:
             entries, length = read_entries(file, name), os.fstat(file.fileno()).st_size

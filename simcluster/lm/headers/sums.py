@@ -9,8 +9,8 @@ from dataclasses import dataclass, replace
 from typing import Final
 
 from simcluster.lm.files.error import ModelFileError
-from simcluster.lm.files.pieces import TensorPlace
-from simcluster.lm.plan.shape import Shape
+from simcluster.lm.files.pieces import FileTensor
+from simcluster.lm.plan.shape import ModelShape
 
 MOST_OFF: Final = 0.001
 """How far the weights of a config.json may be from those of the tensors, as a share."""
@@ -43,7 +43,7 @@ class TensorSums:
     nbytes: Mapping[str, int]
 
 
-def summed(tensors: Mapping[str, TensorPlace], layers: int, file: object) -> TensorSums:
+def summed(tensors: Mapping[str, FileTensor], layers: int, file: object) -> TensorSums:
     """Return the sums of *tensors*, by name, of a model with *layers*. Further layers, which guess, count as an end.
 
     Raises ModelFileError, about *file*, for a tensor that no known decoder has, and for a layer that lacks one.
@@ -65,7 +65,7 @@ def summed(tensors: Mapping[str, TensorPlace], layers: int, file: object) -> Ten
     return TensorSums(counts, nbytes)
 
 
-def with_sums(shape: Shape, sums: TensorSums) -> Shape:
+def with_sums(shape: ModelShape, sums: TensorSums) -> ModelShape:
     """Return *shape* with the counts of *sums*, which are those of the weights."""
     assert shape.counts is not None, "it has the numbers of experts"
     names = ("attention", "feed", "others", "first", "last", "routed")
@@ -73,7 +73,7 @@ def with_sums(shape: Shape, sums: TensorSums) -> Shape:
     return _with_bytes(replace(shape, counts=counts), sums)
 
 
-def measured(shape: Shape, tensors: Mapping[str, TensorPlace], file: object) -> Shape:
+def measured(shape: ModelShape, tensors: Mapping[str, FileTensor], file: object) -> ModelShape:
     """Return *shape*, of a config, as the *tensors* have it. Raise ModelFileError if they contradict it."""
     sums = summed(tensors, shape.layers, file)
     tied = not sums.counts["head"]
@@ -88,7 +88,7 @@ def measured(shape: Shape, tensors: Mapping[str, TensorPlace], file: object) -> 
     return with_sums(shape, sums)
 
 
-def _with_bytes(shape: Shape, sums: TensorSums) -> Shape:
+def _with_bytes(shape: ModelShape, sums: TensorSums) -> ModelShape:
     """Return *shape* with the bytes per weight of *sums*."""
     parts, nbytes = shape.parts, sums.nbytes
     tables = (2 - shape.tied) * shape.vocabulary * shape.width

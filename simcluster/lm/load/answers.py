@@ -7,7 +7,7 @@ from itertools import pairwise
 
 
 @dataclass(frozen=True, slots=True)
-class Answer:
+class AnsweredRequest:
     """A request that arrived at *arrival_s*, and its answer, which ended at *end_s*.
 
     *token_s* are the times at which tokens came, several at once if they came so; *output_tokens* counts them. *error*
@@ -50,7 +50,7 @@ class Objectives:
     tpot_s: float | None = None
     e2el_s: float | None = None
 
-    def met_by(self, answer: Answer) -> bool:
+    def met_by(self, answer: AnsweredRequest) -> bool:
         """Return whether *answer* has all of them; an answer of one token has no TPOT to exceed."""
         pairs = ((self.ttft_s, answer.ttft_s), (self.tpot_s, answer.tpot_s), (self.e2el_s, answer.e2el_s))
         return all(most is None or found is None or found <= most for most, found in pairs)

@@ -17,7 +17,7 @@ MOST_REQUESTS: Final = 10**6
 
 
 @dataclass(frozen=True, slots=True)
-class Offered:
+class OfferedRequest:
     """A request of a load: when it arrives, the tokens of its prompt, and those of its answer."""
 
     arrival_s: float
@@ -37,7 +37,7 @@ def intervals_s(rate_per_s: float, count: int, burstiness: float, random: np.ran
 
 def offered(
     rate_per_s: float, count: int, prompt: Length, output: Length, seed: int = 0, burstiness: float = 1.0
-) -> list[Offered]:
+) -> list[OfferedRequest]:
     """Return *count* requests; the first arrives after one interval. An infinite rate lets all arrive at 0.
 
     Intervals and lengths have streams of random numbers each: another rate offers the same requests.
@@ -45,10 +45,10 @@ def offered(
     arrivals_s = np.cumsum(intervals_s(rate_per_s, count, burstiness, numpy_stream(seed, "load", "intervals")))
     prompts = prompt.draw(count, numpy_stream(seed, "load", "prompts"))
     outputs = output.draw(count, numpy_stream(seed, "load", "outputs"))
-    return [Offered(*one) for one in zip(arrivals_s.tolist(), prompts, outputs, strict=True)]
+    return [OfferedRequest(*one) for one in zip(arrivals_s.tolist(), prompts, outputs, strict=True)]
 
 
-def at_rate(requests: Sequence[Offered], rate_per_s: float) -> list[Offered]:
+def at_rate(requests: Sequence[OfferedRequest], rate_per_s: float) -> list[OfferedRequest]:
     """Return *requests* with intervals stretched or shortened to the mean 1 / rate; their pattern stays."""
     span_s = requests[-1].arrival_s
     factor = (len(requests) - 1) / (rate_per_s * span_s) if span_s > 0 else 1.0

@@ -10,7 +10,7 @@ from typing import Any, TypeVar
 
 from simcluster.errors import Problem, UsageError, nearest, raise_all
 from simcluster.lm.load.answers import Objectives
-from simcluster.lm.load.arrivals import MOST_REQUESTS, Offered, at_rate, offered
+from simcluster.lm.load.arrivals import MOST_REQUESTS, OfferedRequest, at_rate, offered
 from simcluster.lm.load.lengths import length_of
 from simcluster.lm.load.trace import read_trace
 
@@ -18,7 +18,7 @@ T = TypeVar("T")
 
 
 @dataclass(frozen=True)
-class Load:
+class LoadOptions:
     """*requests* at *rate* per second with lengths as texts describe them, or those of the file *trace*.
 
     A *rate* stretches or shortens a trace; without one its own times hold.
@@ -32,7 +32,7 @@ class Load:
     trace: Path | None = None
     seed: int = 0
 
-    def offered(self) -> list[Offered]:
+    def offered(self) -> list[OfferedRequest]:
         """Return the requests. Raise UsageError with all that is wrong."""
         problems = self._problems()
         prompt = collected(problems, lambda: length_of(self.prompt_tokens, "--prompt-tokens"))

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from simcluster.lm.load.answers import Answer, Objectives
+from simcluster.lm.load.answers import AnsweredRequest, Objectives
 
 
 @dataclass(frozen=True)
@@ -33,7 +33,7 @@ def distribution(values: Iterable[float]) -> Distribution | None:
 
 
 @dataclass(frozen=True)
-class Figures:
+class LoadFigures:
     """The figures of a load. Latencies, tokens and rates are of completed requests only.
 
     *duration_s* is from the first arrival to the last end, also of failed requests. *mean_in_system* is the mean number
@@ -73,12 +73,12 @@ class Figures:
         }
 
 
-def figures(answers: Sequence[Answer], objectives: Objectives | None = None) -> Figures:
+def figures(answers: Sequence[AnsweredRequest], objectives: Objectives | None = None) -> LoadFigures:
     """Return the figures of *answers*; goodput only with *objectives*."""
     done = [one for one in answers if not one.error]
     duration_s = max((one.end_s for one in answers), default=0.0) - min((one.arrival_s for one in answers), default=0.0)
     waits_s = sum(one.e2el_s for one in answers)
-    return Figures(
+    return LoadFigures(
         requests=len(answers),
         completed=len(done),
         errors=dict(sorted(Counter(one.error for one in answers if one.error).items())),

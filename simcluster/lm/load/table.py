@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from simcluster.lm.load.metrics import Distribution, Figures
+from simcluster.lm.load.metrics import Distribution, LoadFigures
 
 ROWS = (("TTFT", "ttft_s"), ("TPOT", "tpot_s"), ("ITL", "itl_s"), ("E2EL", "e2el_s"))
 COLUMNS = ("mean", "median", "std", "p90", "p99")
 
 
-def lines(found: Figures) -> Iterator[str]:
+def lines(found: LoadFigures) -> Iterator[str]:
     """Yield the lines of the table."""
     kinds = ", ".join(f"{count:,} {kind}" for kind, count in found.errors.items())
     failed = f", {found.failed:,} failed ({kinds})" if found.failed else ""

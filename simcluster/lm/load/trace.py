@@ -11,8 +11,8 @@ from pathlib import Path
 from typing import Final, TextIO
 
 from simcluster.errors import MOST_PROBLEMS, Problem, UsageError, nearest
-from simcluster.lm.load.answers import Answer
-from simcluster.lm.load.arrivals import MOST_REQUESTS, Offered
+from simcluster.lm.load.answers import AnsweredRequest
+from simcluster.lm.load.arrivals import MOST_REQUESTS, OfferedRequest
 from simcluster.lm.request import MOST_TOKENS
 
 COLUMNS: Final = ("Timestamp", "Model", "Request tokens", "Response tokens", "Total tokens", "Log Type")
@@ -28,27 +28,27 @@ MOST_BYTES: Final = 2**30
 
 
 @dataclass(frozen=True)
-class Trace:
+class RequestTrace:
     """The *requests* of a trace, the first at 0 s, and the number of rows *without_answer*, which are left out."""
 
-    requests: list[Offered]
+    requests: list[OfferedRequest]
     without_answer: int
 
 
-def read_trace(path: str | Path, most: int = MOST_REQUESTS) -> Trace:
+def read_trace(path: str | Path, most: int = MOST_REQUESTS) -> RequestTrace:
     """Return the first *most* requests of the file at *path*. Raise UsageError with all problems, each with its line.
 
     A response of 0 tokens is a request that the recorded server did not answer.
     """
     try:
         with open(path, encoding="utf-8-sig", newline="") as file:
-            return _Reader(str(path), file).read(most)
+            return _TraceReader(str(path), file).read(most)
     except (OSError, UnicodeDecodeError) as error:
         words = error.strerror if isinstance(error, OSError) else "no UTF-8 text"
         raise UsageError(Problem("--trace", f"{path}: {words}", "a CSV file with BurstGPT's columns")) from None
 
 
-def written_trace(answers: Iterable[Answer], model: str) -> str:
+def written_trace(answers: Iterable[AnsweredRequest], model: str) -> str:
     """Return *answers* as a trace that gives the same load when it is read; failed ones have no response."""
     text = io.StringIO(newline="")
     rows = csv.writer(text, lineterminator="\n")
@@ -61,7 +61,7 @@ def written_trace(answers: Iterable[Answer], model: str) -> str:
     return text.getvalue()
 
 
-class _Reader:
+class _TraceReader:
     """One *file*, and the problems found so far."""
 
     def __init__(self, path: str, file: TextIO) -> None:
@@ -83,10 +83,10 @@ class _Reader:
     def bad(self, column: str, found: str, expected: str) -> None:
         self.problems.append(Problem(column, found, expected, self.path, self.line))
 
-    def read(self, most: int) -> Trace:
+    def read(self, most: int) -> RequestTrace:
         try:
             places = self._places(next(self._rows, []))
-            found = self._requests(places, most) if places else Trace([], 0)
+            found = self._requests(places, most) if places else RequestTrace([], 0)
         except csv.Error as error:
             self.bad("line", str(error), "comma-separated values")
             raise UsageError(self.problems) from None
@@ -107,8 +107,8 @@ class _Reader:
                 self.bad("header", found, f"{expected}; {nearest(name, others)}" if others else expected)
         return {name: names.index(name) for name in COLUMNS if name in names} if not self.problems else {}
 
-    def _requests(self, places: dict[str, int], most: int) -> Trace:
-        requests: list[Offered] = []
+    def _requests(self, places: dict[str, int], most: int) -> RequestTrace:
+        requests: list[OfferedRequest] = []
         without_answer, start_s, before_s = 0, math.inf, -math.inf
         for row in self._rows:
             if len(requests) >= most or len(self.problems) >= MOST_PROBLEMS:
@@ -127,8 +127,8 @@ class _Reader:
             without_answer += not output
             if output:
                 start_s = min(start_s, at_s)
-                requests.append(Offered(at_s - start_s, prompt, output))
-        return Trace(requests, without_answer)
+                requests.append(OfferedRequest(at_s - start_s, prompt, output))
+        return RequestTrace(requests, without_answer)
 
     def _check_total(self, row: list[str], places: dict[str, int], total: int) -> None:
         if "Total tokens" in places:

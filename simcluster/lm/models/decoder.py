@@ -42,7 +42,7 @@ class Cache:
 
 
 @dataclass(frozen=True, slots=True)
-class Part:
+class SequencePart:
     """The next tokens of one sequence: *inputs* are token ids (n), or the stream (n, width) of the share before."""
 
     cache: Cache
@@ -52,7 +52,7 @@ class Part:
 class Pass:
     """One pass of *parts* through a share: their rows, one part after another, and what all layers need of them."""
 
-    def __init__(self, parts: Sequence[Part], architecture: Architecture, rotation: Rotation | None) -> None:
+    def __init__(self, parts: Sequence[SequencePart], architecture: Architecture, rotation: Rotation | None) -> None:
         self.parts = parts
         self.counts = [len(part.inputs) for part in parts]
         starts = [part.cache.length for part in parts]
@@ -84,7 +84,7 @@ def _attended(cache: Cache, layer: int, query: Tensor, key: Tensor, value: Tenso
     return attended(query, keys, values, found)
 
 
-class Share:
+class DecoderShare:
     """The layers [*first*, *last*) of a decoder. The first share embeds tokens, the last one gives logits."""
 
     def __init__(
@@ -194,7 +194,7 @@ class Share:
         """Return an empty cache for a sequence of at most *capacity* tokens."""
         return Cache(self.architecture, self.last - self.first, capacity)
 
-    def begin(self, parts: Sequence[Part]) -> Pass:
+    def begin(self, parts: Sequence[SequencePart]) -> Pass:
         """Return a pass of *parts*. Raises ValueError if a cache has no room for its tokens."""
         if len({id(part.cache) for part in parts}) != len(parts):
             raise ValueError("parts: found two of one sequence, expected one")
@@ -205,7 +205,7 @@ class Share:
         return Pass(parts, self.architecture, self._rotation)
 
     @torch.no_grad()
-    def forward(self, parts: Sequence[Part], last: Sequence[int] | None = None) -> list[Tensor]:
+    def forward(self, parts: Sequence[SequencePart], last: Sequence[int] | None = None) -> list[Tensor]:
         """Return for each part the stream (n, width) for the next share, or the logits (n, vocabulary); with *last*
         those of as many of its last tokens.
 

@@ -16,7 +16,7 @@ from torch import Tensor
 from torch.nn import functional
 
 from simcluster.lm.models.architecture import Precision
-from simcluster.lm.models.packed import LEAST, Packed, can_pack, is_uniform
+from simcluster.lm.models.packed import LEAST, PackedMatrix, can_pack, is_uniform
 
 LEAST_ROWS: Final = LEAST
 
@@ -50,13 +50,13 @@ class Matrix:
         self.shape = shape
         self._scales: Tensor | None = None
         self._dense: Tensor | None = None
-        self._blocks: list[Packed] = []
+        self._blocks: list[PackedMatrix] = []
         parts = iter(pieces)
         parts = chain([next(parts)], parts)  # read before memory is taken: a file may claim any shape
         if precision == "int8":
             self._dense, self._scales = _quantised(parts, shape)
         elif multiplies and can_pack(_DTYPES[precision]):
-            self._blocks = [Packed(block, table=table) for block in _in_blocks(parts, shape, _DTYPES[precision])]
+            self._blocks = [PackedMatrix(block, table=table) for block in _in_blocks(parts, shape, _DTYPES[precision])]
         else:
             (self._dense,) = _in_blocks(parts, shape, _DTYPES[precision], most=1)
         self.is_uniform = multiplies and (
@@ -107,7 +107,7 @@ class Matrix:
         return outputs
 
 
-class Rows(Protocol):
+class TableRows(Protocol):
     """Some rows of a table."""
 
     @property
@@ -116,7 +116,7 @@ class Rows(Protocol):
     def rows(self, places: Tensor) -> Tensor: ...
 
 
-def looked_up(parts: Sequence[Rows], places: Tensor) -> Tensor:
+def looked_up(parts: Sequence[TableRows], places: Tensor) -> Tensor:
     """Return in f32 the rows at *places* of a table that is in *parts*, one after another."""
     ends = torch.tensor([part.shape[0] for part in parts]).cumsum(0)
     among = torch.bucketize(places, ends, right=True)

@@ -12,11 +12,11 @@ import torch
 from torch import Tensor
 
 from simcluster.lm.files.error import ModelFileError, refusing, shown
-from simcluster.lm.files.pieces import TensorPlace, read_piece
+from simcluster.lm.files.pieces import FileTensor, read_piece
 from simcluster.lm.headers.header import ModelHeader
 from simcluster.lm.models.architecture import Architecture, Precision
 from simcluster.lm.models.chat import Chat
-from simcluster.lm.models.decoder import Share
+from simcluster.lm.models.decoder import DecoderShare
 from simcluster.lm.models.dequantise import CONVERT
 from simcluster.lm.models.runnable import architecture_of, tensor_key
 from simcluster.lm.models.tokens import Tokens
@@ -33,7 +33,7 @@ class ModelFile(ABC):
 
     architecture: Architecture
 
-    def __init__(self, path: Path, name: str, folder: Path, tensors: Mapping[str, TensorPlace]) -> None:
+    def __init__(self, path: Path, name: str, folder: Path, tensors: Mapping[str, FileTensor]) -> None:
         self.path, self.name, self._folder, self._tensors = path, name, folder, tensors
 
     def read(self, name: str, layer: int | None, first: int, last: int) -> Tensor:
@@ -85,10 +85,10 @@ class ModelFile(ABC):
                 raise ModelFileError(self.path, "end of text", shown(one), "a token's id")
         return frozenset([*(one for one in found if isinstance(one, int)), *(marks[n] for n in ENDS if n in marks)])
 
-    def share(self, first: int, last: int, precision: Precision = "f32") -> Share:
+    def share(self, first: int, last: int, precision: Precision = "f32") -> DecoderShare:
         """Return the layers [*first*, *last*); only their tensors are read, some rows at a time."""
         with refusing(self.path, "weights"):
-            return Share(self.architecture, self.read, first, last, precision)
+            return DecoderShare(self.architecture, self.read, first, last, precision)
 
 
 class HeaderFile(ModelFile):

@@ -32,7 +32,7 @@ Places: TypeAlias = tuple[Tensor, Tensor]
 _uniform: dict[tuple[object, ...], bool] = {}
 
 
-class Packed:
+class PackedMatrix:
     """*weights* (rows, columns) in f32 or bf16. *table*: its rows are looked up."""
 
     def __init__(self, weights: Tensor, *, table: bool = False) -> None:
@@ -83,7 +83,7 @@ class Packed:
 def can_pack(dtype: torch.dtype) -> bool:
     """Return whether torch has those kernels, and the processor has one for *dtype*."""
     try:
-        Packed(torch.zeros(64, 64, dtype=dtype))
+        PackedMatrix(torch.zeros(64, 64, dtype=dtype))
     except (AttributeError, RuntimeError):
         return False
     return True

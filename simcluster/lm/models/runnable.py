@@ -7,13 +7,13 @@ from typing import Final
 
 from simcluster.errors import Problem, UsageError, raise_all
 from simcluster.lm.files.error import ModelFileError, shown
-from simcluster.lm.files.pieces import TensorPlace
+from simcluster.lm.files.pieces import FileTensor
 from simcluster.lm.files.safetensors import ITEM_BYTES
 from simcluster.lm.formats import FORMATS, HELD
 from simcluster.lm.headers.header import ModelHeader
 from simcluster.lm.models.architecture import Architecture
 from simcluster.lm.models.dequantise import CONVERT
-from simcluster.lm.plan.shape import PRESETS, Shape, with_weights
+from simcluster.lm.plan.shape import PRESETS, ModelShape, with_weights
 from simcluster.units import format_size
 
 _GGUF: Final = {
@@ -70,7 +70,7 @@ def architecture_of(header: ModelHeader) -> Architecture:
     return architecture
 
 
-def serving_note(header: ModelHeader | None, shape: Shape, weights: str | None) -> str:
+def serving_note(header: ModelHeader | None, shape: ModelShape, weights: str | None) -> str:
     """Return what a plan of *shape* in *weights* (None: in the model's own format) counts that `serve` does not do, or
     "". *header*: None of a preset.
     """
@@ -133,7 +133,7 @@ def _tensors(header: ModelHeader, architecture: Architecture) -> Iterator[Proble
 
 
 def wrong_tensor(
-    tensors: Mapping[str, TensorPlace], expected: Mapping[str, tuple[int, ...]], known: Collection[str], file: object
+    tensors: Mapping[str, FileTensor], expected: Mapping[str, tuple[int, ...]], known: Collection[str], file: object
 ) -> ModelFileError | None:
     """Return an error for the first of *expected*, name -> shape, that *tensors* lack or have in another shape, or in a
     type that is not *known*; None if all are well.

@@ -12,10 +12,10 @@ import torch
 from torch import Tensor
 
 from simcluster.lm.models.architecture import Architecture, Precision
-from simcluster.lm.models.decoder import Pass, Read, Share
+from simcluster.lm.models.decoder import DecoderShare, Pass, Read
 
 
-class Shard(Share):
+class DecoderShard(DecoderShare):
     """The *place*-th of *count* shards of all layers and of the logits. Raises ValueError unless *count*
     divides the heads for keys and values.
     """

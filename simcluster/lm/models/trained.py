@@ -18,7 +18,7 @@ from simcluster.lm.models.model_file import ModelFile
 from simcluster.lm.models.runnable import wrong_tensor
 from simcluster.lm.models.tokens import Tokens
 from simcluster.paths.inside import read
-from simcluster.workloads.models.bpe import Tokenizer
+from simcluster.workloads.models.bpe import BpeTokenizer
 from simcluster.workloads.models.gpt import gpt, shape_of
 from simcluster.workloads.models.text import tokenizer
 
@@ -77,7 +77,7 @@ class TrainedGpt(ModelFile):
 
     def _tokenizer(self) -> Tokens | None:
         if self._settings["tokenizer"] == "bytes":
-            return TextTokens(Tokenizer(()), self.architecture.vocabulary)
+            return TextTokens(BpeTokenizer(()), self.architecture.vocabulary)
         data = self._settings["data"]
         if data is not None and not os.path.isfile(data):
             raise ModelFileError(self.path / CONFIG, "workload.data", repr(data), "the text that taught the tokens")
@@ -93,7 +93,7 @@ class TrainedGpt(ModelFile):
 class TextTokens(Tokens):
     """The bytes or tokens of a workload's text. It has no marks."""
 
-    def __init__(self, tokens: Tokenizer, vocabulary: int) -> None:
+    def __init__(self, tokens: BpeTokenizer, vocabulary: int) -> None:
         spelt = tokens.spelt()
         super().__init__({}, spelt + [b""] * (vocabulary - len(spelt)))  # a text may teach fewer
         self._tokens = tokens

@@ -10,11 +10,11 @@ from dataclasses import replace
 from itertools import pairwise
 from typing import Final
 
-from simcluster.lm.plan.placements import Part, Placement, Ranking
-from simcluster.lm.plan.search import Search
-from simcluster.lm.plan.shape import Shape
-from simcluster.lm.plan.shelf import Cut, Shelf
-from simcluster.lm.plan.times import Lengths, Pace, all_reduce, bytes_s
+from simcluster.lm.plan.placements import Placement, PlacementPart, Ranking
+from simcluster.lm.plan.search import PipelineSearch
+from simcluster.lm.plan.shape import ModelShape
+from simcluster.lm.plan.shelf import ClusterModelCosts, LayerCut
+from simcluster.lm.plan.times import Lengths, NodePace, all_reduce, bytes_s
 from simcluster.topology import Topology
 
 MOST_IN_TEAM: Final = 8
@@ -24,7 +24,7 @@ ALIKE: Final = 1.01
 """Nodes may share a stage if their speeds differ by no more than this factor."""
 
 
-def grouped(shelf: Shelf, ranking: Ranking) -> Ranking:
+def grouped(shelf: ClusterModelCosts, ranking: Ranking) -> Ranking:
     """Return *ranking* with the placements of groups of nodes among its own."""
     found = [one for one in (_hybrid(shelf, ranking.requests), _pipelines(shelf, ranking.requests)) if one is not None]
     if not found:
@@ -39,32 +39,32 @@ def grouped(shelf: Shelf, ranking: Ranking) -> Ranking:
     return replace(ranking, placements=tuple(placements), left_out=left_out)
 
 
-class Teams(Shelf):
-    """A Shelf with stages on *teams*: name -> nodes, which share every matrix of the stage's layers."""
+class TeamModelCosts(ClusterModelCosts):
+    """A ClusterModelCosts with stages on *teams*: name -> nodes, which share every matrix of the stage's layers."""
 
     def __init__(
-        self, topology: Topology, shape: Shape, lengths: Lengths, teams: Mapping[str, tuple[str, ...]]
+        self, topology: Topology, shape: ModelShape, lengths: Lengths, teams: Mapping[str, tuple[str, ...]]
     ) -> None:
         super().__init__(topology, shape, lengths)
         self.teams, self.names = teams, list(teams)
 
-    def _pace(self, name: str, requests: int, share: float = 1.0) -> Pace:
+    def _pace(self, name: str, requests: int, share: float = 1.0) -> NodePace:
         share = 1 / len(self.teams[name])
-        paces = [super(Teams, self)._pace(node, requests, share) for node in self.teams[name]]
+        paces = [super(TeamModelCosts, self)._pace(node, requests, share) for node in self.teams[name]]
         return self._together(name, paces, requests)
 
-    def prefill_pace(self, name: str, share: float = 1.0) -> Pace:
+    def prefill_pace(self, name: str, share: float = 1.0) -> NodePace:
         share = 1 / len(self.teams[name])
-        paces = [super(Teams, self).prefill_pace(node, share) for node in self.teams[name]]
+        paces = [super(TeamModelCosts, self).prefill_pace(node, share) for node in self.teams[name]]
         return self._together(name, paces, self.lengths.prompt)
 
-    def _together(self, name: str, paces: Sequence[Pace], tokens: int) -> Pace:
+    def _together(self, name: str, paces: Sequence[NodePace], tokens: int) -> NodePace:
         """Return the pace of a team: that of its slowest node, and two all-reduces per layer."""
         reduce_s = 0.0
         if len(paces) > 1:
             reduce_s = all_reduce(self.topology, self.teams[name]).seconds(self.shape.hidden_bytes(tokens))
         slowest = [max(getattr(one, part) for one in paces) for part in ("start_s", "layer_s", "head_s")]
-        return Pace(slowest[0], slowest[1] + 2 * reduce_s, slowest[2])
+        return NodePace(slowest[0], slowest[1] + 2 * reduce_s, slowest[2])
 
     def pairs(self, a: str, b: str) -> list[tuple[str, str]]:
         """Return who sends to whom from team *a* to *b*: every node of *b* gets the whole activations from one."""
@@ -75,7 +75,7 @@ class Teams(Shelf):
         pairs = [(here, there) for here, there in self.pairs(a, b) if here != there]
         if not pairs:
             return 0.0
-        fixed_s = max(super(Teams, self)._hop_s(here, there, 0.0) for here, there in pairs)
+        fixed_s = max(super(TeamModelCosts, self)._hop_s(here, there, 0.0) for here, there in pairs)
         return fixed_s + size * max(bytes_s(self.topology, pairs))
 
     def _room(self, name: str, first: bool, last: bool, requests: int) -> int:
@@ -85,7 +85,7 @@ class Teams(Shelf):
         rooms = [math.floor((memory / share - ends) / each) for memory in memories if memory is not None]
         return max(0, min([self.shape.layers, *rooms]))
 
-    def placement(self, cut: Cut, replica: int = 0) -> Placement:
+    def placement(self, cut: LayerCut, replica: int = 0) -> Placement:
         """Return *cut* as a placement of nodes."""
         parts, last = [], len(cut.order) - 1
         for stage, (name, layers) in enumerate(zip(cut.order, cut.layers, strict=True)):
@@ -93,18 +93,18 @@ class Teams(Shelf):
             weights, cached = self.held_bytes(layers, stage == 0, stage == last, cut.requests)
             for node in self.teams[name]:
                 held = share * weights, share * cached
-                parts.append(Part(node, layers, share, *held, *self.memory(node), stage, replica))
+                parts.append(PlacementPart(node, layers, share, *held, *self.memory(node), stage, replica))
         return Placement(
             "hybrid", tuple(parts), cut.requests, cut.tokens_per_s, cut.token_s, self.ttft_s(cut), self._sent(cut)
         )
 
-    def _sent(self, cut: Cut) -> float:
+    def _sent(self, cut: LayerCut) -> float:
         """Return the bytes that all nodes send for a token: every all-reduce 2 (n - 1) vectors, every hop one each."""
         inside = sum(4 * (len(self.teams[name]) - 1) * n for name, n in zip(cut.order, cut.layers, strict=True))
         return (inside + sum(len(self.teams[b]) for _, b in pairwise(cut.order))) * self.shape.hidden_bytes(1)
 
 
-def _teams(shelf: Shelf, names: Sequence[str], size: int) -> dict[str, tuple[str, ...]]:
+def _teams(shelf: ClusterModelCosts, names: Sequence[str], size: int) -> dict[str, tuple[str, ...]]:
     """Return *names* in teams of *size* equally fast nodes, next to each other in the file; the others alone."""
     kinds: list[list[str]] = []
     for name in names:
@@ -126,13 +126,13 @@ def _alike(a: float, b: float) -> bool:
     return max(a, b) <= ALIKE * min(a, b)
 
 
-def _sizes(shelf: Shelf, names: Sequence[str]) -> Iterator[int]:
+def _sizes(shelf: ClusterModelCosts, names: Sequence[str]) -> Iterator[int]:
     """Yield the sizes of teams among *names* that divide the KV heads."""
     heads = shelf.shape.kv_heads
     yield from (size for size in range(2, min(len(names), heads, MOST_IN_TEAM) + 1) if heads % size == 0)
 
 
-def _hybrid(shelf: Shelf, requests: int) -> Placement | None:
+def _hybrid(shelf: ClusterModelCosts, requests: int) -> Placement | None:
     """Return the fastest pipeline with a stage that several nodes share; they are of one group, if there are any."""
     groups = groups_of(shelf.topology) or [tuple(shelf.topology.workers)]
     best: Placement | None = None
@@ -140,10 +140,10 @@ def _hybrid(shelf: Shelf, requests: int) -> Placement | None:
         teams = {name: team for group in groups for name, team in _teams(shelf, group, size).items()}
         if all(len(team) == 1 for team in teams.values()):
             continue
-        made = Teams(shelf.topology, shelf.shape, shelf.lengths, teams)
+        made = TeamModelCosts(shelf.topology, shelf.shape, shelf.lengths, teams)
         cuts = [
             cut
-            for cut in Search(made, requests).cuts
+            for cut in PipelineSearch(made, requests).cuts
             if len(cut.order) > 1 and any(len(teams[name]) > 1 for name in cut.order)
         ]
         if cuts:
@@ -152,7 +152,7 @@ def _hybrid(shelf: Shelf, requests: int) -> Placement | None:
     return best
 
 
-def _pipelines(shelf: Shelf, requests: int) -> Placement | None:
+def _pipelines(shelf: ClusterModelCosts, requests: int) -> Placement | None:
     """Return the placement with a pipeline in each group, which gets requests in proportion to its speed."""
     groups = groups_of(shelf.topology)
     if requests < 2 or len(groups) < 2:
@@ -175,12 +175,12 @@ def _pipelines(shelf: Shelf, requests: int) -> Placement | None:
     return Placement("pipelines", parts, requests, rate, *slowest, sent)
 
 
-def _best_in(shelf: Shelf, group: tuple[str, ...], requests: int, replica: int) -> Placement | None:
+def _best_in(shelf: ClusterModelCosts, group: tuple[str, ...], requests: int, replica: int) -> Placement | None:
     """Return the fastest placement of the whole model inside *group*."""
     best: Placement | None = None
     for size in (1, *_sizes(shelf, group)):
-        made = Teams(shelf.topology, shelf.shape, shelf.lengths, _teams(shelf, group, size))
-        cut = min(Search(made, requests).cuts, key=lambda cut: cut.token_s, default=None)
+        made = TeamModelCosts(shelf.topology, shelf.shape, shelf.lengths, _teams(shelf, group, size))
+        cut = min(PipelineSearch(made, requests).cuts, key=lambda cut: cut.token_s, default=None)
         if cut is not None and (best is None or cut.tokens_per_s > best.tokens_per_s):
             best = made.placement(cut, replica)
     return best

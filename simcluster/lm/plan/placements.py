@@ -9,8 +9,8 @@ from heapq import heapify, heappop, heappush
 from itertools import combinations
 from typing import Literal, TypeAlias
 
-from simcluster.lm.plan.search import Search
-from simcluster.lm.plan.shelf import Cut, Shelf
+from simcluster.lm.plan.search import PipelineSearch
+from simcluster.lm.plan.shelf import ClusterModelCosts, LayerCut
 from simcluster.lm.plan.times import TOKEN_BYTES, all_reduce, gathered_s, tensor_s, told_s
 
 Kind: TypeAlias = Literal["alone", "pipeline", "tensor", "replicas", "hybrid", "pipelines"]
@@ -21,7 +21,7 @@ MOST_SETS = 100
 
 
 @dataclass(frozen=True)
-class Part:
+class PlacementPart:
     """One node's part of a model: *layers* of it, *share* of every matrix, and what that takes of its memory.
 
     Nodes with one *stage* of one *replica* share its layers; each of them has the whole table of embeddings.
@@ -54,7 +54,7 @@ class Placement:
     """
 
     kind: Kind
-    parts: tuple[Part, ...]
+    parts: tuple[PlacementPart, ...]
     requests: int
     tokens_per_s: float
     token_s: float
@@ -68,7 +68,7 @@ class Placement:
 
 
 @dataclass(frozen=True)
-class Refused:
+class ImpossiblePlacement:
     """A placement that is impossible: *missing_bytes* of memory at *where*, or none and the *why*."""
 
     kind: Kind
@@ -85,7 +85,7 @@ class Ranking:
 
     requests: int
     placements: tuple[Placement, ...]
-    refused: tuple[Refused, ...]
+    refused: tuple[ImpossiblePlacement, ...]
     left_out: tuple[tuple[str, float | None], ...]
 
     @property
@@ -93,10 +93,10 @@ class Ranking:
         return self.placements[0].tokens_per_s if self.placements else 0.0
 
 
-def rank(shelf: Shelf, requests: int, like: Ranking | None = None) -> Ranking:
+def rank(shelf: ClusterModelCosts, requests: int, like: Ranking | None = None) -> Ranking:
     """Return every sensible placement for *requests*, ranked by tokens per second; *like*: that of a similar shelf."""
     similar = like.placements if like is not None else ()
-    search = Search(shelf, requests, [one.order for one in similar if one.kind == "pipeline"])
+    search = PipelineSearch(shelf, requests, [one.order for one in similar if one.kind == "pipeline"])
     cuts = search.best()
     alone = [cut for cut in search.cuts if len(cut.order) == 1]
     found = [_of_cut(shelf, cut) for cut in (*alone, *(cut for k, cut in cuts.items() if k > 1))]
@@ -107,7 +107,7 @@ def rank(shelf: Shelf, requests: int, like: Ranking | None = None) -> Ranking:
         found.append(copies)
     found.sort(key=lambda one: -one.tokens_per_s)
     with_it: dict[str, float] = {}
-    tried: list[Cut | Placement] = [*search.cuts, *found]
+    tried: list[LayerCut | Placement] = [*search.cuts, *found]
     for one in tried:
         for name in one.order:
             with_it[name] = max(with_it.get(name, 0.0), one.tokens_per_s)
@@ -116,12 +116,14 @@ def rank(shelf: Shelf, requests: int, like: Ranking | None = None) -> Ranking:
     return Ranking(requests, tuple(found), (*_too_large(shelf, requests, bool(cuts)), *refused), left_out)
 
 
-def _part(shelf: Shelf, name: str, layers: int, ends: tuple[bool, bool], requests: int, share: float = 1.0) -> Part:
+def _part(
+    shelf: ClusterModelCosts, name: str, layers: int, ends: tuple[bool, bool], requests: int, share: float = 1.0
+) -> PlacementPart:
     weights, cached = shelf.held_bytes(layers, *ends, requests, share)
-    return Part(name, layers, share, weights, cached, *shelf.memory(name))
+    return PlacementPart(name, layers, share, weights, cached, *shelf.memory(name))
 
 
-def _of_cut(shelf: Shelf, cut: Cut) -> Placement:
+def _of_cut(shelf: ClusterModelCosts, cut: LayerCut) -> Placement:
     last = len(cut.order) - 1
     parts = tuple(
         _part(shelf, name, cut.layers[i], (i == 0, i == last), cut.requests) for i, name in enumerate(cut.order)
@@ -130,26 +132,26 @@ def _of_cut(shelf: Shelf, cut: Cut) -> Placement:
     return Placement(kind, parts, cut.requests, cut.tokens_per_s, cut.token_s, shelf.ttft_s(cut))
 
 
-def _too_large(shelf: Shelf, requests: int, fits: bool) -> Iterator[Refused]:
+def _too_large(shelf: ClusterModelCosts, requests: int, fits: bool) -> Iterator[ImpossiblePlacement]:
     """Yield the nodes that cannot hold the model alone, and the whole shelf unless the model *fits* somewhere."""
     names, layers = shelf.topology.workers, shelf.shape.layers
     for name in names:
         if missing := _part(shelf, name, layers, (True, True), requests).missing_bytes:
-            yield Refused("alone", name, missing, "")
+            yield ImpossiblePlacement("alone", name, missing, "")
     if not fits and len(names) > 1:
         order = sorted(names, key=lambda name: -(shelf.device(name).usable_bytes or 0))[:layers]
         last = len(order) - 1
         rooms = sum(shelf.room(name, i == 0, i == last, requests) for i, name in enumerate(order))
         missing = (layers - rooms) * sum(shelf.held_bytes(1, False, False, requests))
         if missing > 0:
-            yield Refused("pipeline", f"{len(order)} nodes", missing, "")
+            yield ImpossiblePlacement("pipeline", f"{len(order)} nodes", missing, "")
 
 
-def _tensor(shelf: Shelf, requests: int) -> tuple[list[Placement], list[Refused]]:
+def _tensor(shelf: ClusterModelCosts, requests: int) -> tuple[list[Placement], list[ImpossiblePlacement]]:
     """Return, for each number of nodes that divides the KV heads, the fastest set of them, or what is missing."""
     names, heads = shelf.topology.workers, shelf.shape.kv_heads
     found: list[Placement] = []
-    refused: list[Refused] = []
+    refused: list[ImpossiblePlacement] = []
     fast = sorted(names, key=lambda name: shelf.pace(name, requests).layer_s)
     fitting = [n for n in range(2, min(len(names), heads) + 1) if heads % n == 0]
     for n in fitting:
@@ -161,19 +163,21 @@ def _tensor(shelf: Shelf, requests: int) -> tuple[list[Placement], list[Refused]
             found.append(max(whole, key=lambda one: one.tokens_per_s))
         else:
             part = min((max(one.parts, key=_missing) for one in made), key=_missing)
-            refused.append(Refused("tensor", f"{n} nodes, on {part.node}", part.missing_bytes, ""))
+            refused.append(ImpossiblePlacement("tensor", f"{n} nodes, on {part.node}", part.missing_bytes, ""))
     odd = [str(n) for n in range(2, len(names) + 1) if n not in fitting]
     if odd:
         shown = ", ".join(odd[:8]) + (", ..." if len(odd) > 8 else "")
-        refused.append(Refused("tensor", f"{shown} nodes", None, f"{heads} KV heads cannot be shared evenly"))
+        refused.append(
+            ImpossiblePlacement("tensor", f"{shown} nodes", None, f"{heads} KV heads cannot be shared evenly")
+        )
     return found, refused
 
 
-def _missing(part: Part) -> float:
+def _missing(part: PlacementPart) -> float:
     return part.missing_bytes
 
 
-def _sharded(shelf: Shelf, nodes: Sequence[str], requests: int) -> Placement:
+def _sharded(shelf: ClusterModelCosts, nodes: Sequence[str], requests: int) -> Placement:
     share, shape = 1 / len(nodes), shelf.shape
     reduce = all_reduce(shelf.topology, nodes)
     paces = [shelf.pace(name, requests, share) for name in nodes]
@@ -184,13 +188,13 @@ def _sharded(shelf: Shelf, nodes: Sequence[str], requests: int) -> Placement:
     return Placement("tensor", parts, requests, requests / token_s, token_s, ttft_s)
 
 
-def _ends_s(shelf: Shelf, nodes: Sequence[str], requests: int, tokens: int) -> float:
+def _ends_s(shelf: ClusterModelCosts, nodes: Sequence[str], requests: int, tokens: int) -> float:
     """Return the seconds of *tokens* from the first of *nodes* to the others, and of the logits of *requests* back."""
     logits = shelf.shape.logits_bytes(requests, 1 / len(nodes))
     return told_s(shelf.topology, nodes, TOKEN_BYTES * tokens) + gathered_s(shelf.topology, nodes, logits)
 
 
-def replicas(shelf: Shelf, requests: int) -> Placement | None:
+def replicas(shelf: ClusterModelCosts, requests: int) -> Placement | None:
     """Return the placement with the model on several nodes; None if it fits on one at most.
 
     Each request goes where its tokens come soonest, among the nodes with room for its cache. Those beyond all rooms are

@@ -9,8 +9,8 @@ from typing import Any, Final
 from simcluster.errors import Problem, raise_all
 from simcluster.lm.plan.groups import grouped
 from simcluster.lm.plan.placements import Placement, Ranking, rank
-from simcluster.lm.plan.shape import Shape, beyond, described
-from simcluster.lm.plan.shelf import Shelf
+from simcluster.lm.plan.shape import ModelShape, beyond, described
+from simcluster.lm.plan.shelf import ClusterModelCosts
 from simcluster.lm.plan.times import Lengths, exchanged_bytes
 from simcluster.lm.request import MOST_TOKENS
 from simcluster.topology import Topology
@@ -31,11 +31,11 @@ class Purchase:
 
 
 @dataclass(frozen=True)
-class Plan:
+class InferencePlan:
     """Where *shape* should run on *topology*; a ranking for one request and, if more were asked for, one for those."""
 
     topology: Topology
-    shape: Shape
+    shape: ModelShape
     lengths: Lengths
     rankings: tuple[Ranking, ...]
     purchases: tuple[Purchase, ...]
@@ -72,8 +72,8 @@ class Plan:
 
 
 def make_plan(
-    topology: Topology, shape: Shape, lengths: Lengths, requests: int = 1, offers: Iterable[PossiblePurchase] = ()
-) -> Plan:
+    topology: Topology, shape: ModelShape, lengths: Lengths, requests: int = 1, offers: Iterable[PossiblePurchase] = ()
+) -> InferencePlan:
     """Rank all placements of *shape* on *topology*, and again with each of *offers*. Raise UsageError with all limits
     that the request exceeds.
     """
@@ -87,24 +87,24 @@ def make_plan(
     if not topology.workers:
         problems.append(Problem(f"topology {topology.name}", "no worker", "nodes with a device"))
     raise_all(problems)
-    shelf = Shelf(topology, shape, lengths)
+    shelf = ClusterModelCosts(topology, shape, lengths)
     rankings = tuple(grouped(shelf, rank(shelf, number)) for number in sorted({1, requests}))
     purchases = []
     for offer in offers:
-        shelf = Shelf(offer.topology, shape, lengths)
+        shelf = ClusterModelCosts(offer.topology, shape, lengths)
         rates = tuple(_like(shelf, now).best_per_s for now in rankings)
         purchases.append(Purchase(offer.part, offer.place, offer.price_usd, rates))
-    return Plan(topology, shape, lengths, rankings, tuple(purchases))
+    return InferencePlan(topology, shape, lengths, rankings, tuple(purchases))
 
 
-def _like(shelf: Shelf, now: Ranking) -> Ranking:
+def _like(shelf: ClusterModelCosts, now: Ranking) -> Ranking:
     """Return the ranking of a *shelf* like that of *now*, with groups only if they are best there."""
     found = rank(shelf, now.requests, like=now)
     is_grouped = bool(now.placements) and now.placements[0].kind in ("hybrid", "pipelines")
     return grouped(shelf, found) if is_grouped or not found.placements else found
 
 
-def _placement(placement: Placement, shape: Shape) -> dict[str, Any]:
+def _placement(placement: Placement, shape: ModelShape) -> dict[str, Any]:
     hops = len(placement.parts) - 1 if placement.kind == "pipeline" else 0
     is_tensor = placement.kind == "tensor"
     sent = exchanged_bytes(shape, len(placement.parts)) if is_tensor else hops * shape.hidden_bytes(1)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from itertools import permutations
 
-from simcluster.lm.plan.shelf import Cut, Shelf
+from simcluster.lm.plan.shelf import ClusterModelCosts, LayerCut
 from simcluster.topology.model.orders import moves
 
 EXACT = 6
@@ -15,12 +15,12 @@ MOST = 10_000
 """Limit on the stages of all orders that a search among more workers tries."""
 
 
-class Search:
+class PipelineSearch:
     """The pipelines of *shelf* for *requests*. *like*: good orders on a similar shelf, near which to search."""
 
-    def __init__(self, shelf: Shelf, requests: int, like: Sequence[tuple[str, ...]] = ()) -> None:
+    def __init__(self, shelf: ClusterModelCosts, requests: int, like: Sequence[tuple[str, ...]] = ()) -> None:
         self._shelf, self._requests = shelf, requests
-        self._tried: dict[tuple[str, ...], Cut | None] = {}
+        self._tried: dict[tuple[str, ...], LayerCut | None] = {}
         self._names, self._stages = shelf.names, 0
         if like or len(self._names) > EXACT:
             self._begin(like)
@@ -30,12 +30,12 @@ class Search:
                     self._try(order)
 
     @property
-    def cuts(self) -> Iterator[Cut]:
+    def cuts(self) -> Iterator[LayerCut]:
         return (cut for cut in self._tried.values() if cut is not None)
 
-    def best(self) -> Mapping[int, Cut]:
+    def best(self) -> Mapping[int, LayerCut]:
         """Return the fastest cut over each number of nodes on which the model fits; the first tried among equals."""
-        found: dict[int, Cut] = {}
+        found: dict[int, LayerCut] = {}
         for cut in self.cuts:
             k = len(cut.order)
             if k not in found or cut.token_s < found[k].token_s:

@@ -42,7 +42,7 @@ class WeightCounts:
 
 
 @dataclass(frozen=True)
-class Shape:
+class ModelShape:
     """A model's numbers. *weight_bytes* are those of a weight, *number_bytes* those of an activation or cache entry.
 
     If *tied*, the table of embeddings also gives the logits, and a node with both ends of the model holds it once.
@@ -176,27 +176,27 @@ class Shape:
         return Cost(share * 2 * requests * table, share * self.ends_bytes(False, True), HEAD_OPERATORS)
 
 
-PRESETS: Final[Mapping[str, Shape]] = {
-    "smollm2": Shape("SmolLM2 135M", 30, 576, 9, 3, 64, 1536, 49152, True, FORMATS["f32"], context=8192),
-    "7b": Shape("Llama 2 7B", 32, 4096, 32, 32, 128, 11008, 32000, False, FORMATS["bf16"], context=4096),
-    "8b": Shape("Llama 3 8B", 32, 4096, 32, 8, 128, 14336, 128256, False, FORMATS["bf16"], context=8192),
-    "70b": Shape("Llama 3 70B", 80, 8192, 64, 8, 128, 28672, 128256, False, FORMATS["bf16"], context=8192),
+PRESETS: Final[Mapping[str, ModelShape]] = {
+    "smollm2": ModelShape("SmolLM2 135M", 30, 576, 9, 3, 64, 1536, 49152, True, FORMATS["f32"], context=8192),
+    "7b": ModelShape("Llama 2 7B", 32, 4096, 32, 32, 128, 11008, 32000, False, FORMATS["bf16"], context=4096),
+    "8b": ModelShape("Llama 3 8B", 32, 4096, 32, 8, 128, 14336, 128256, False, FORMATS["bf16"], context=8192),
+    "70b": ModelShape("Llama 3 70B", 80, 8192, 64, 8, 128, 28672, 128256, False, FORMATS["bf16"], context=8192),
 }
 """Name -> shape, in the format of the model's own files, as far as the engine holds it. Weights come with the first."""
 
 
-def with_weights(shape: Shape, name: str) -> Shape:
+def with_weights(shape: ModelShape, name: str) -> ModelShape:
     """Return *shape* with all weights in the format *name*."""
     return replace(shape, weight_bytes=FORMATS[name], table_bytes=None, expert_bytes=None)
 
 
-def described(shape: Shape) -> dict[str, Any]:
+def described(shape: ModelShape) -> dict[str, Any]:
     """Return *shape* as JSON has it: *weight_bytes* are those of a weight on average."""
     found = asdict(shape) | {"weights": shape.weights, "active_weights": shape.active_weights}
     return found | {"whole_bytes": shape.whole_bytes, "weight_bytes": shape.whole_bytes / shape.weights}
 
 
-def beyond(shape: Shape, prompt: int, answer: int, key: str) -> list[Problem]:
+def beyond(shape: ModelShape, prompt: int, answer: int, key: str) -> list[Problem]:
     """Return the problem at *key* of *prompt* and *answer* tokens if they exceed the context of *shape*."""
     if shape.context is None or prompt + answer <= shape.context:
         return []

@@ -8,14 +8,14 @@ from dataclasses import dataclass
 from functools import cache
 from itertools import pairwise
 
-from simcluster.lm.plan.shape import Shape
-from simcluster.lm.plan.times import TOKEN_BYTES, Lengths, Pace, cycle_s, hop_s, pace, pipeline_s
+from simcluster.lm.plan.shape import ModelShape
+from simcluster.lm.plan.times import TOKEN_BYTES, Lengths, NodePace, cycle_s, hop_s, pace, pipeline_s
 from simcluster.lm.processor import engine_topology
 from simcluster.topology import Device, Topology
 
 
 @dataclass(frozen=True)
-class Cut:
+class LayerCut:
     """The *layers* of each node of *order*, and the seconds in which each of *requests*, in *groups*, gets a token."""
 
     order: tuple[str, ...]
@@ -29,10 +29,10 @@ class Cut:
         return self.requests / self.token_s
 
 
-class Shelf:
+class ClusterModelCosts:
     """*shape* on the workers of *topology*, for requests of *lengths*; every number is computed once."""
 
-    def __init__(self, topology: Topology, shape: Shape, lengths: Lengths) -> None:
+    def __init__(self, topology: Topology, shape: ModelShape, lengths: Lengths) -> None:
         topology = engine_topology(topology)
         self.topology, self.shape, self.lengths = topology, shape, lengths
         self.names = topology.workers
@@ -49,10 +49,10 @@ class Shelf:
         """Return the memory of *name*, and how much of it a process can use; None if it is not limited."""
         return self.device(name).memory_bytes, self.device(name).usable_bytes
 
-    def _pace(self, name: str, requests: int, share: float = 1.0) -> Pace:
+    def _pace(self, name: str, requests: int, share: float = 1.0) -> NodePace:
         return pace(self.device(name), self.shape, requests, 1, self.lengths.context, share)
 
-    def prefill_pace(self, name: str, share: float = 1.0) -> Pace:
+    def prefill_pace(self, name: str, share: float = 1.0) -> NodePace:
         return pace(self.device(name), self.shape, 1, self.lengths.prompt, 0, share)
 
     def _hop_s(self, a: str, b: str, size: float) -> float:
@@ -75,7 +75,7 @@ class Shelf:
         each = sum(self.held_bytes(1, False, False, requests))
         return max(0, min(self.shape.layers, math.floor((memory - self.shape.ends_bytes(first, last)) / each)))
 
-    def cut(self, order: tuple[str, ...], requests: int) -> Cut | None:
+    def cut(self, order: tuple[str, ...], requests: int) -> LayerCut | None:
         """Return the cut of the layers over *order* that gives *requests* the most tokens; None if nothing fits.
 
         The requests move through the stages in groups: one, as many as stages, one or as many more, or each by itself.
@@ -84,7 +84,7 @@ class Shelf:
         rooms = [self.room(name, i == 0, i == last, requests) for i, name in enumerate(order)]
         if min(rooms) < 1 or sum(rooms) < self.shape.layers or p > self.shape.layers:
             return None
-        best: Cut | None = None
+        best: LayerCut | None = None
         for groups in sorted({1, *(min(g, requests) for g in (p, p + 1, 2 * p, requests) if p > 1)}):
             together = math.ceil(requests / groups)
             paces = [self.pace(name, together) for name in order]
@@ -95,7 +95,7 @@ class Shelf:
             stages_s = [fixed[i] + layers[i] * each[i] for i in range(p)]
             token_s = cycle_s(stages_s, self.hops_s(order, together), self.back_s(order, together), groups)
             if best is None or token_s < best.token_s:
-                best = Cut(order, tuple(layers), requests, groups, token_s)
+                best = LayerCut(order, tuple(layers), requests, groups, token_s)
         return best
 
     def hops_s(self, order: Sequence[str], tokens: int) -> list[float]:
@@ -106,7 +106,7 @@ class Shelf:
     def back_s(self, order: Sequence[str], requests: int) -> float:
         return self.hop_s(order[-1], order[0], TOKEN_BYTES * requests)
 
-    def ttft_s(self, cut: Cut) -> float:
+    def ttft_s(self, cut: LayerCut) -> float:
         """Return the seconds from a prompt's arrival at an idle shelf to its first token."""
         paces, last = [self.prefill_pace(name) for name in cut.order], len(cut.order) - 1
         stages_s = [one.stage_s(cut.layers[i], i == last) for i, one in enumerate(paces)]

@@ -7,8 +7,8 @@ import textwrap
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
-from simcluster.lm.plan.placements import Part, Placement, Ranking
-from simcluster.lm.plan.plan import Plan
+from simcluster.lm.plan.placements import Placement, PlacementPart, Ranking
+from simcluster.lm.plan.plan import InferencePlan
 from simcluster.lm.processor import told
 from simcluster.topology import Topology
 from simcluster.units import format_latency, format_size
@@ -19,7 +19,7 @@ UNBROKEN = "\u00a0"
 """A space at which no line ends."""
 
 
-def lines(plan: Plan) -> Iterator[str]:
+def lines(plan: InferencePlan) -> Iterator[str]:
     """Yield the lines of *plan*: the model, then each ranking with what it leaves out and what to buy."""
     shape, lengths = plan.shape, plan.lengths
     some_read = f" ({shape.active_weights / 1e9:.3g} for a token)" if shape.parts.routed else ""
@@ -91,7 +91,7 @@ def _nodes(placement: Placement, in_layers: bool) -> str:
 
 def _groups(placement: Placement) -> str:
     """Describe the stages of each replica: the nodes that share one, its layers, and the memory of the fullest."""
-    stages: dict[tuple[int, int], list[Part]] = {}
+    stages: dict[tuple[int, int], list[PlacementPart]] = {}
     for part in placement.parts:
         stages.setdefault((part.replica, part.stage), []).append(part)
     replicas: dict[int, list[str]] = {}
@@ -102,7 +102,7 @@ def _groups(placement: Placement) -> str:
     return " | ".join(some(texts) for texts in replicas.values())
 
 
-def _part(part: Part, in_layers: bool) -> str:
+def _part(part: PlacementPart, in_layers: bool) -> str:
     held = format_size(int(float(f"{part.held_bytes:.3g}")))
     return f"{part.node}{f' {part.layers}' * in_layers} ({held})".replace(" ", UNBROKEN)
 

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import Final
 
-from simcluster.lm.plan.shape import Shape
+from simcluster.lm.plan.shape import ModelShape
 from simcluster.lm.request import MOST_TOKENS
 from simcluster.topology import Device, Topology
 from simcluster.topology.model.duration import expected_s
@@ -32,7 +32,7 @@ class Lengths:
         return self.prompt + self.output
 
 
-def lengths_in(shape: Shape, prompt: int | None, output: int | None) -> Lengths:
+def lengths_in(shape: ModelShape, prompt: int | None, output: int | None) -> Lengths:
     """Return *prompt* and *output* tokens, by default those of Lengths, or what the context of *shape* leaves."""
     usual, most = Lengths(), shape.context or MOST_TOKENS
     answer = min(usual.output, max(1, most // 4)) if output is None else output
@@ -40,7 +40,7 @@ def lengths_in(shape: Shape, prompt: int | None, output: int | None) -> Lengths:
 
 
 @dataclass(frozen=True)
-class Pace:
+class NodePace:
     """The seconds of one node: *start_s* once, *layer_s* for each layer, *head_s* for the logits, which are a piece of
     work of their own.
     """
@@ -53,7 +53,7 @@ class Pace:
         return self.start_s + layers * self.layer_s + self.head_s * last
 
 
-def pace(device: Device, shape: Shape, requests: int, tokens: int, context: int, share: float = 1.0) -> Pace:
+def pace(device: Device, shape: ModelShape, requests: int, tokens: int, context: int, share: float = 1.0) -> NodePace:
     """Return the pace of *device* with *share* of every matrix, for *tokens* new tokens of each request.
 
     A layer takes the slower of FLOPs / F and bytes / B, plus the overhead of its operators.
@@ -61,7 +61,7 @@ def pace(device: Device, shape: Shape, requests: int, tokens: int, context: int,
     bare = replace(device, work_overhead_s=0.0)
     slower = device.straggler.mean_factor if device.straggler is not None else 1.0
     layer_s = expected_s(bare, shape.layer_cost(requests, tokens, context, share))
-    return Pace(slower * device.work_overhead_s, layer_s, expected_s(device, shape.head_cost(requests, share)))
+    return NodePace(slower * device.work_overhead_s, layer_s, expected_s(device, shape.head_cost(requests, share)))
 
 
 def hop_s(topology: Topology, a: str, b: str, size: float) -> float:
@@ -98,7 +98,7 @@ def bytes_s(topology: Topology, pairs: Sequence[tuple[str, str]]) -> list[float]
 
 
 @dataclass(frozen=True)
-class AllReduce:
+class AllReduceTime:
     """The time of an all-reduce: *latency_s*, plus *wire_s* for each byte of the vector."""
 
     latency_s: float
@@ -108,7 +108,7 @@ class AllReduce:
         return self.latency_s + size * self.wire_s
 
 
-def all_reduce(topology: Topology, names: Sequence[str]) -> AllReduce:
+def all_reduce(topology: Topology, names: Sequence[str]) -> AllReduceTime:
     """Return the times of the direct schedule: an n-th to every other rank, and the sums back, so two exchanges.
 
     Every link, and every host with a bandwidth of its own, carries the n-ths of all pairs that use it; the busiest one
@@ -119,10 +119,10 @@ def all_reduce(topology: Topology, names: Sequence[str]) -> AllReduce:
     byte_s = max(_byte_s(topology, itertools.permutations(names, 2)).values(), default=0.0)
     overhead_s = (n - 1) * max(node.send_overhead_s + node.recv_overhead_s for node in nodes)
     farthest_s = max((topology.route_latency_s(a, b) for a, b in itertools.combinations(names, 2)), default=0.0)
-    return AllReduce(2 * (overhead_s + farthest_s), 2 * byte_s / n)
+    return AllReduceTime(2 * (overhead_s + farthest_s), 2 * byte_s / n)
 
 
-def exchanged_bytes(shape: Shape, n: int) -> float:
+def exchanged_bytes(shape: ModelShape, n: int) -> float:
     """Return the bytes that all ranks together send for a token under tensor parallelism: two all-reduces a layer."""
     return 2 * (n - 1) * 2 * shape.layers * shape.hidden_bytes(1)
 
@@ -142,7 +142,7 @@ def _all_at_once_s(topology: Topology, pairs: Sequence[tuple[str, str]], size: f
     return farthest_s + size * max(_byte_s(topology, pairs).values(), default=0.0)
 
 
-def tensor_s(shape: Shape, paces: Sequence[Pace], reduce: AllReduce, ends_s: float, tokens: int) -> float:
+def tensor_s(shape: ModelShape, paces: Sequence[NodePace], reduce: AllReduceTime, ends_s: float, tokens: int) -> float:
     """Return the seconds of *tokens* new tokens over shards: the slowest rank's layers and logits, and *ends_s* for the
     tokens' way to the other ranks and the logits' way back. A layer is two pieces of work, each with an all-reduce.
     """

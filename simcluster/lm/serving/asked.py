@@ -12,7 +12,7 @@ from simcluster.lm.models.model_file import ModelFile
 from simcluster.lm.plan.shape import beyond
 from simcluster.lm.plan.times import Lengths
 from simcluster.lm.request import MOST_TOKENS, Request, Sampling
-from simcluster.lm.serving.on_cluster import OnCluster, offering
+from simcluster.lm.serving.on_cluster import ClusterModel, offering
 from simcluster.lm.serving.setup import Setup
 from simcluster.topology import Topology
 
@@ -22,7 +22,7 @@ TIMES: Final = "--prompt-tokens N"
 
 
 @dataclass(frozen=True)
-class Asked(OnCluster):
+class RequestOptions(ClusterModel):
     """One request: a text, or the number of tokens of one if only times are wanted, and how it is answered.
 
     *raw*: the model continues the text instead of answering it as a user's message.
@@ -57,7 +57,7 @@ class Asked(OnCluster):
         return [Problem(flag, str(found), expected) for flag, found, expected, is_well in checks if not is_well]
 
 
-def setup_of(asked: Asked, topology: Topology) -> tuple[Setup, ModelFile | None]:
+def setup_of(asked: RequestOptions, topology: Topology) -> tuple[Setup, ModelFile | None]:
     """Return the setup of *asked* on *topology*, and the opened model unless only times are wanted.
 
     Raises UsageError with all that is wrong.

@@ -10,12 +10,12 @@ import numpy as np
 from msgspec.structs import replace as replaced
 
 from simcluster.errors import Problem, UsageError, nearest
-from simcluster.lm.load.answers import Answer
-from simcluster.lm.load.arrivals import Offered
+from simcluster.lm.load.answers import AnsweredRequest
+from simcluster.lm.load.arrivals import OfferedRequest
 from simcluster.lm.plan.times import Lengths
 from simcluster.lm.request import Request
-from simcluster.lm.serving.on_cluster import OnCluster
-from simcluster.lm.serving.run import Answers, answer_all
+from simcluster.lm.serving.on_cluster import ClusterModel
+from simcluster.lm.serving.run import ServingResult, answer_all
 from simcluster.lm.serving.setup import Setup
 from simcluster.rng import numpy_stream
 from simcluster.topology import Topology
@@ -30,7 +30,7 @@ MOST_PROMPTS: Final = 5 * 10**7
 
 
 @dataclass(frozen=True)
-class Served(OnCluster):
+class BenchTarget(ClusterModel):
     """A model on a cluster, and whether it computes (*numerics* real) or only times are wanted (none)."""
 
     numerics: str = "none"
@@ -50,12 +50,12 @@ class Served(OnCluster):
 
 
 @dataclass(frozen=True)
-class Benched:
+class BenchResult:
     """The *answers* of a load in the order of its requests, kind of a failure -> why, and the cluster's part."""
 
-    answers: list[Answer]
+    answers: list[AnsweredRequest]
     details: dict[str, str]
-    cluster: Answers
+    cluster: ServingResult
 
     def nodes(self) -> list[dict[str, Any]]:
         """Return each node's part as JSON has it."""
@@ -66,8 +66,12 @@ class Benched:
 
 
 def bench_cluster(
-    served: Served, topology: Topology, load: Sequence[Offered], seed: int = 0, options: Mapping[str, Any] | None = None
-) -> Benched:
+    served: BenchTarget,
+    topology: Topology,
+    load: Sequence[OfferedRequest],
+    seed: int = 0,
+    options: Mapping[str, Any] | None = None,
+) -> BenchResult:
     """Return the outcome of *load* on *topology*. Raise UsageError with all that is wrong, RunError if a node is lost.
 
     Prompts are random tokens, and answers are as long as *load* says: no token ends one. *options* are the backend's.
@@ -84,10 +88,10 @@ def bench_cluster(
         raise UsageError(Problem("--prompt-tokens", "no request that can be answered", details["refused"]))
     setup = replaced(setup, requests=tuple(requests))
     found = answer_all(setup, topology, backend=served.backend, seed=seed, options=options)
-    return Benched([_answer(one, number, found) for number, one in enumerate(load)], details, found)
+    return BenchResult([_answer(one, number, found) for number, one in enumerate(load)], details, found)
 
 
-def _setup(served: Served, topology: Topology, load: Sequence[Offered]) -> Setup:
+def _setup(served: BenchTarget, topology: Topology, load: Sequence[OfferedRequest]) -> Setup:
     problems = served.problems()
     if sum(one.prompt_tokens for one in load) > MOST_PROMPTS:
         problems.append(Problem("--requests", "too many tokens of prompts", f"at most {MOST_PROMPTS:,} in all"))
@@ -98,11 +102,11 @@ def _setup(served: Served, topology: Topology, load: Sequence[Offered]) -> Setup
     return served.placed(topology, model, mean, min(AT_ONCE, len(load)))
 
 
-def _columns(load: Sequence[Offered]) -> tuple[list[int], list[int]]:
+def _columns(load: Sequence[OfferedRequest]) -> tuple[list[int], list[int]]:
     return [one.prompt_tokens for one in load], [one.output_tokens for one in load]
 
 
-def _prompt(served: Served, setup: Setup, one: Offered, number: int, seed: int) -> tuple[int, ...]:
+def _prompt(served: BenchTarget, setup: Setup, one: OfferedRequest, number: int, seed: int) -> tuple[int, ...]:
     """Return random tokens; without numerics any, because only their number counts."""
     if served.is_timed:
         return (0,) * one.prompt_tokens
@@ -110,12 +114,12 @@ def _prompt(served: Served, setup: Setup, one: Offered, number: int, seed: int) 
     return tuple(random.integers(0, setup.shape.vocabulary, one.prompt_tokens).tolist())
 
 
-def _answer(one: Offered, number: int, found: Answers) -> Answer:
+def _answer(one: OfferedRequest, number: int, found: ServingResult) -> AnsweredRequest:
     """Return the answer to request *number*, in seconds since the load began."""
     answer = found.answers.get(str(number))
     if answer is None:
-        return Answer(one.arrival_s, (), one.arrival_s, one.prompt_tokens, 0, "refused")
+        return AnsweredRequest(one.arrival_s, (), one.arrival_s, one.prompt_tokens, 0, "refused")
     times_s = tuple(one.arrival_s + time_s for time_s in answer.times_s)
     error = "" if answer.reason in ("stop", "length") and times_s else answer.reason
     end_s = times_s[-1] if times_s else one.arrival_s
-    return Answer(one.arrival_s, times_s, end_s, one.prompt_tokens, len(times_s), error)
+    return AnsweredRequest(one.arrival_s, times_s, end_s, one.prompt_tokens, len(times_s), error)

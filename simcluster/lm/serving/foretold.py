@@ -8,7 +8,7 @@ from itertools import pairwise
 
 from simcluster.lm.plan.times import (
     TOKEN_BYTES,
-    Pace,
+    NodePace,
     all_reduce,
     gathered_s,
     hop_s,
@@ -19,11 +19,11 @@ from simcluster.lm.plan.times import (
 )
 from simcluster.lm.processor import engine_topology
 from simcluster.lm.serving.setup import Setup
-from simcluster.lm.serving.web.served import Predicted
+from simcluster.lm.serving.web.served import PredictedLatency
 from simcluster.topology import Topology
 
 
-class Foretold:
+class LatencyPredictor:
     """The times of *setup* on *topology*. The chunks of a prompt follow each other through the stages.
 
     Under `replicas` an idle cluster gives a request to the first one, or to the first that prefills and the first that
@@ -39,7 +39,7 @@ class Foretold:
             self._names, self._decoders = names[:1], names[setup.layout.prefill :][:1]
         self._reduce = all_reduce(topology, names) if setup.layout.kind == "tensor" else None
 
-    def __call__(self, prompt: int, answer: int) -> Predicted | None:
+    def __call__(self, prompt: int, answer: int) -> PredictedLatency | None:
         """Return what a *prompt* of that number of tokens and its *answer* take; None with guesses, of which the number
         that will be right is unknown.
         """
@@ -50,10 +50,10 @@ class Foretold:
         middle = prompt + answer // 2  # a decoded token is timed in the middle of the answer
         if self._reduce is not None:
             times_s = [self._tensor_s(tokens, begin, is_last=begin + tokens == prompt) for begin, tokens in chunks]
-            return Predicted(sum(times_s), 1 / self._tensor_s(1, middle))
+            return PredictedLatency(sum(times_s), 1 / self._tensor_s(1, middle))
         back_s = hop_s(self._topology, self._names[-1], self._names[0], TOKEN_BYTES)
         token_s = pipeline_s(self._stages_s(self._decoders, 1, middle, is_last=True), self._hops_s(1), back_s)
-        return Predicted(self._prefill_s(chunks) + back_s, 1 / token_s)
+        return PredictedLatency(self._prefill_s(chunks) + back_s, 1 / token_s)
 
     def _prefill_s(self, chunks: Sequence[tuple[int, int]]) -> float:
         """Return when the last stage has ended the last of *chunks*, (place in the prompt, tokens)."""
@@ -86,7 +86,7 @@ class Foretold:
             for place, name in enumerate(names)
         ]
 
-    def _pace(self, name: str, tokens: int, context: int, share: float = 1.0) -> Pace:
+    def _pace(self, name: str, tokens: int, context: int, share: float = 1.0) -> NodePace:
         device = self._topology.nodes[name].device
         assert device is not None, "a worker has a device"
         return pace(device, self._setup.shape, 1, tokens, context, share)

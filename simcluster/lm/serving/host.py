@@ -1,6 +1,6 @@
 """The program of nodes that serve: as `simcluster.lm.serving.program`, with requests from a server.
 
-In the simulator the server is in this process and paces virtual time; real nodes reach it over a Bridge.
+In the simulator the server is in this process and paces virtual time; real nodes reach it over a BrokerServer.
 """
 
 from __future__ import annotations
@@ -14,13 +14,13 @@ from typing import Final
 import msgspec
 
 from simcluster.errors import PeerLost
-from simcluster.lm.engine.desk import Sink, Source
+from simcluster.lm.engine.desk import RequestSource, TokenSink
 from simcluster.lm.serving import program
-from simcluster.lm.serving.desk.bridge import FarFront
-from simcluster.lm.serving.desk.front import STOPPING, Front
+from simcluster.lm.serving.desk.bridge import BrokerClient
+from simcluster.lm.serving.desk.front import STOPPING, RequestBroker
 from simcluster.lm.serving.pacer import pace
-from simcluster.lm.serving.program import Part
-from simcluster.lm.serving.setup import Placed, Setup
+from simcluster.lm.serving.program import ServingPart
+from simcluster.lm.serving.setup import PlacementState, Setup
 from simcluster.runs.record import NodeRecord
 from simcluster.runs.recorder import Recorder
 from simcluster.transport import Transport
@@ -32,10 +32,10 @@ SEARCHED: Final = (5_000, 10, 10)
 requests leave cycles.
 """
 
-_fronts: dict[str, Front] = {}
+_fronts: dict[str, RequestBroker] = {}
 
 
-class Hosting(msgspec.Struct, frozen=True):
+class HostingConfig(msgspec.Struct, frozen=True):
     """The configuration: *setup*, and the *port* and *key* of the server's bridge; *port* 0 in its own process."""
 
     setup: Setup
@@ -46,7 +46,7 @@ class Hosting(msgspec.Struct, frozen=True):
         return msgspec.json.encode(self).decode()
 
 
-_decoder = msgspec.json.Decoder(Hosting)
+_decoder = msgspec.json.Decoder(HostingConfig)
 
 
 def prepare(config_json: str) -> None:
@@ -55,7 +55,7 @@ def prepare(config_json: str) -> None:
 
 
 @contextmanager
-def in_this_process(front: Front, key: str) -> Iterator[None]:
+def in_this_process(front: RequestBroker, key: str) -> Iterator[None]:
     """Let programs with *key* in this process serve *front*; close it if they fail.
 
     A node that fails does not close it: the others may continue its answers.
@@ -73,16 +73,16 @@ def in_this_process(front: Front, key: str) -> Iterator[None]:
 async def serve(node: Transport, recorder: Recorder, config_json: str) -> NodeRecord:
     """Do this node's part; the first one of a placement has the engine."""
     hosting = _decoder.decode(config_json)
-    part = Part(recorder, hosting.setup)
+    part = ServingPart(recorder, hosting.setup)
     if hosting.port == 0:
         gc.set_threshold(*SEARCHED)  # the simulator, which has set its own for a run, restores the process's at its end
         return await _paced(node, part, _fronts[hosting.key])
     return await _bridged(node, part, hosting)
 
 
-async def _paced(node: Transport, part: Part, front: Front) -> NodeRecord:
+async def _paced(node: Transport, part: ServingPart, front: RequestBroker) -> NodeRecord:
     @asynccontextmanager
-    async def desk(placed: Placed) -> AsyncIterator[tuple[Source, Sink]]:
+    async def desk(placed: PlacementState) -> AsyncIterator[tuple[RequestSource, TokenSink]]:
         front.open(placed=placed)
         pacing = asyncio.create_task(pace(front))
         try:
@@ -96,14 +96,14 @@ async def _paced(node: Transport, part: Part, front: Front) -> NodeRecord:
     return await part.take(node, desk)
 
 
-async def _bridged(node: Transport, part: Part, hosting: Hosting) -> NodeRecord:
+async def _bridged(node: Transport, part: ServingPart, hosting: HostingConfig) -> NodeRecord:
     has_had_desk = False
 
     @asynccontextmanager
-    async def desk(placed: Placed) -> AsyncIterator[tuple[Source, Sink]]:
+    async def desk(placed: PlacementState) -> AsyncIterator[tuple[RequestSource, TokenSink]]:
         nonlocal has_had_desk
         has_had_desk = True
-        far = await FarFront.connected(hosting.port, hosting.key, node.name)
+        far = await BrokerClient.connected(hosting.port, hosting.key, node.name)
         try:
             far.ready(placed)
             yield far, far
@@ -117,7 +117,7 @@ async def _bridged(node: Transport, part: Part, hosting: Hosting) -> NodeRecord:
     except BaseException as error:
         if has_had_desk:
             with suppress(OSError):
-                far = await FarFront.connected(hosting.port, hosting.key, node.name)
+                far = await BrokerClient.connected(hosting.port, hosting.key, node.name)
                 await far.failed(_why(error))
         raise _loss_in(error) or error from None
 

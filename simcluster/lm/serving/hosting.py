@@ -19,16 +19,16 @@ from simcluster.errors import Problem, UsageError
 from simcluster.job import ClusterJob, places
 from simcluster.lm.plan.times import Lengths
 from simcluster.lm.processor import engine_topology
-from simcluster.lm.serving.desk.bridge import Bridge
-from simcluster.lm.serving.desk.front import Front
-from simcluster.lm.serving.foretold import Foretold
-from simcluster.lm.serving.host import PROGRAM, Hosting, in_this_process
+from simcluster.lm.serving.desk.bridge import BrokerServer
+from simcluster.lm.serving.desk.front import RequestBroker
+from simcluster.lm.serving.foretold import LatencyPredictor
+from simcluster.lm.serving.host import PROGRAM, HostingConfig, in_this_process
 from simcluster.lm.serving.language import FileLanguage
-from simcluster.lm.serving.on_cluster import OnCluster, offering
+from simcluster.lm.serving.on_cluster import ClusterModel, offering
 from simcluster.lm.serving.placing import held_bytes, names_of
 from simcluster.lm.serving.run import faults_on, recovering, run_nodes
-from simcluster.lm.serving.setup import Placed, Setup
-from simcluster.lm.serving.web.served import Lost, Part, Placement, Served
+from simcluster.lm.serving.setup import PlacementState, Setup
+from simcluster.lm.serving.web.served import LostNode, ModelPart, ServedModel, ServedPlacement
 from simcluster.runs.record import RunRecord
 from simcluster.topology import Topology
 
@@ -46,14 +46,14 @@ CHUNK_TOKENS: Final = 128
 
 
 @dataclass(frozen=True)
-class Wanted(OnCluster):
+class ServingOptions(ClusterModel):
     """A model to serve, with at most *cache_bytes* of cache on every node."""
 
     chunk_tokens: int = CHUNK_TOKENS
     cache_bytes: int = 10**9
 
 
-def hosted(wanted: Wanted, topology: Topology) -> tuple[Setup, Served]:
+def hosted(wanted: ServingOptions, topology: Topology) -> tuple[Setup, ServedModel]:
     """Return the setup of *wanted* on *topology*, and the model for the server. Raise UsageError with all problems."""
     problems = []
     if wanted.backend in BACKENDS and wanted.backend not in SERVING:
@@ -67,7 +67,7 @@ def hosted(wanted: Wanted, topology: Topology) -> tuple[Setup, Served]:
         language = FileLanguage(model.file)
     firsts = () if wanted.backend == "sim" else _here(topology)
     setup = wanted.placed(topology, model, LENGTHS, cache_bytes=wanted.cache_bytes, firsts=firsts)
-    served = Served(
+    served = ServedModel(
         name=model.file.name,
         vocabulary=model.file.architecture.vocabulary,
         language=language,
@@ -78,7 +78,7 @@ def hosted(wanted: Wanted, topology: Topology) -> tuple[Setup, Served]:
     return setup, served
 
 
-def _placement(setup: Setup, topology: Topology, placed: Placed | None) -> Placement:
+def _placement(setup: Setup, topology: Topology, placed: PlacementState | None) -> ServedPlacement:
     """Return *setup*'s model as it is *placed*; None: as first."""
     lost: Mapping[int, str] = {}
     if placed is not None:
@@ -90,14 +90,14 @@ def _placement(setup: Setup, topology: Topology, placed: Placed | None) -> Place
         weights_bytes, token_bytes = held_bytes(layout, setup.shape, place)
         layers = first, first + layout.layers[place]
         role = ("prefill" if place < layout.prefill else "decode") if layout.prefill else ""
-        parts.append(Part(name, layers, round(weights_bytes), round(tokens * token_bytes), role))
+        parts.append(ModelPart(name, layers, round(weights_bytes), round(tokens * token_bytes), role))
     names = topology.workers
-    return Placement(
+    return ServedPlacement(
         kind=layout.kind,
         context=min(setup.limits.context, tokens),
         parts=tuple(parts),
-        predict=Foretold(setup, topology),
-        lost=tuple(Lost(names[rank], why) for rank, why in sorted(lost.items())),
+        predict=LatencyPredictor(setup, topology),
+        lost=tuple(LostNode(names[rank], why) for rank, why in sorted(lost.items())),
         unused=tuple(name for rank, name in enumerate(names) if rank not in layout.ranks and rank not in lost),
     )
 
@@ -108,7 +108,7 @@ def _here(topology: Topology) -> tuple[int, ...]:
     return tuple(rank for rank, (address, remote) in enumerate(found) if address is None and remote is None)
 
 
-def host(setup: Setup, topology: Topology, front: Front, backend: str, restarts: int = 0) -> RunRecord:
+def host(setup: Setup, topology: Topology, front: RequestBroker, backend: str, restarts: int = 0) -> RunRecord:
     """Run the nodes until *front* is stopped. Raise UsageError, or RunError if they fail for good.
 
     When a node is lost or returns, the model is placed again and the answers continue. If it does not
@@ -121,7 +121,7 @@ def host(setup: Setup, topology: Topology, front: Front, backend: str, restarts:
     if backend == "sim":
         key = secrets.token_hex(32)
         with in_this_process(front, key):
-            config_json = Hosting(setup, key, 0).written()
+            config_json = HostingConfig(setup, key, 0).written()
             job = ClusterJob(topology.workers, config_json, program=PROGRAM, topology=topology, faults=faults)
             return run_nodes(job, backend)
     addresses, remotes = places(topology, {})
@@ -130,10 +130,10 @@ def host(setup: Setup, topology: Topology, front: Front, backend: str, restarts:
     if remotes[first] is not None or addresses[first] is not None:
         expected = "a placement with its first node on this machine, which has the server"
         raise UsageError(Problem("--placement", f"the first node {name} on another machine", expected))
-    bridge = Bridge(front)
+    bridge = BrokerServer(front)
     bridge.start()
     try:
-        config_json = Hosting(setup, bridge.key, bridge.port).written()
+        config_json = HostingConfig(setup, bridge.key, bridge.port).written()
         return run_nodes(
             ClusterJob(
                 names=topology.workers,

@@ -17,7 +17,7 @@ from simcluster.lm.load.asked import collected
 from simcluster.lm.models.architecture import Architecture, Precision
 from simcluster.lm.models.model_file import ModelFile
 from simcluster.lm.models.open import open_model
-from simcluster.lm.plan.shape import Shape, with_weights
+from simcluster.lm.plan.shape import ModelShape, with_weights
 from simcluster.lm.plan.times import Lengths
 from simcluster.lm.processor import engine_topology
 from simcluster.lm.request import MOST_TOKENS
@@ -29,16 +29,16 @@ from simcluster.topology import Topology
 MOST_GUESSES: Final = 64
 
 
-class Opened(NamedTuple):
+class OpenedModel(NamedTuple):
     """An opened model, None if only times are wanted; its shape, and its context."""
 
     file: ModelFile | None
-    shape: Shape
+    shape: ModelShape
     context: int
 
 
 @dataclass(frozen=True)
-class OnCluster:
+class ClusterModel:
     """A *model*, by its name or file, in *weights* at *placement* on a cluster of *backend*.
 
     *weights* None: f32, or the model's own format if only times are wanted. *policy*: which replica gets a request.
@@ -53,7 +53,9 @@ class OnCluster:
     chunk_tokens: int = CHUNK_TOKENS
     guesses: int = 0
 
-    def opened(self, topology: Topology, problems: list[Problem], *, only_times: bool, instead: str) -> Opened | None:
+    def opened(
+        self, topology: Topology, problems: list[Problem], *, only_times: bool, instead: str
+    ) -> OpenedModel | None:
         """Return the model for *topology*, opened unless *only_times* are wanted; add to *problems* all that is wrong
         with it and with the names, and return None if it cannot be used. *instead* are the options for times alone.
         """
@@ -71,7 +73,7 @@ class OnCluster:
     def placed(
         self,
         topology: Topology,
-        model: Opened,
+        model: OpenedModel,
         lengths: Lengths,
         requests: int = 1,
         cache_bytes: int | None = None,
@@ -97,16 +99,16 @@ class OnCluster:
         )  # fmt: skip
 
 
-def shape_of_architecture(architecture: Architecture, precision: Precision, name: str) -> Shape:
+def shape_of_architecture(architecture: Architecture, precision: Precision, name: str) -> ModelShape:
     """Return the shape of a model that is loaded in *precision*."""
     a = architecture
-    return Shape(
+    return ModelShape(
         name, a.layers, a.width, a.heads, a.kv_heads, a.head_width, a.feed_forward, a.vocabulary, a.tied,
         FORMATS[precision], gated=a.gated, context=a.context,
     )  # fmt: skip
 
 
-def model_of(model: str, weights: str | None, *, only_times: bool, instead: str) -> Opened:
+def model_of(model: str, weights: str | None, *, only_times: bool, instead: str) -> OpenedModel:
     """Return the opened *model*, unless *only_times* are wanted; its shape in *weights*; and its context.
 
     Raises UsageError, with *instead* as the way to times alone where a model cannot be loaded.
@@ -115,11 +117,11 @@ def model_of(model: str, weights: str | None, *, only_times: bool, instead: str)
         with offering(model, instead):
             file = open_model(model)
         shape = shape_of_architecture(file.architecture, held(weights), file.name)
-        return Opened(file, shape, file.architecture.context)
+        return OpenedModel(file, shape, file.architecture.context)
     shape = shape_of(model)
     if (name := ALIASES.get(weights or "", weights or "")) in FORMATS:
         shape = with_weights(shape, name)
-    return Opened(None, shape, shape.context or 2 * MOST_TOKENS)
+    return OpenedModel(None, shape, shape.context or 2 * MOST_TOKENS)
 
 
 @contextmanager

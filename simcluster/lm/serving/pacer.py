@@ -1,7 +1,7 @@
 """The pacer of a simulated server: virtual time follows real time, and is at most a tick ahead.
 
-Where this machine computes slower than the simulated cluster would, virtual time falls behind by `Front.lag_s`. It
-catches up as soon as it can, so a token is never earlier than predicted, counted from when the server was last idle.
+Where this machine computes slower than the simulated cluster would, virtual time falls behind by `RequestBroker.lag_s`.
+It catches up as soon as it can, so a token is never earlier than predicted, counted from when the server was last idle.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ import time
 from collections.abc import Callable
 from typing import Final
 
-from simcluster.lm.serving.desk.front import Front
+from simcluster.lm.serving.desk.front import RequestBroker
 
 TICK_S: Final = 0.01
 
@@ -20,7 +20,7 @@ IDLE_S: Final = 0.5
 
 
 async def pace(
-    front: Front, now: Callable[[], float] = time.monotonic, block: Callable[[float], object] = time.sleep
+    front: RequestBroker, now: Callable[[], float] = time.monotonic, block: Callable[[float], object] = time.sleep
 ) -> None:
     """At every tick, let orders in and block this loop's thread until real time reaches virtual time; never return.
 

@@ -4,25 +4,25 @@ from __future__ import annotations
 
 from functools import lru_cache
 
-from simcluster.lm.engine.sharded import RealShard, Shard, TimedShard
+from simcluster.lm.engine.sharded import EngineShard, RealShard, TimedShard
 from simcluster.lm.engine.stage import RealStage, Stage, TimedStage
 from simcluster.lm.models.architecture import Precision
-from simcluster.lm.models.decoder import Share
+from simcluster.lm.models.decoder import DecoderShare
 from simcluster.lm.models.model_file import ModelFile
 from simcluster.lm.models.open import open_model
 from simcluster.lm.models.sampling import sampled
-from simcluster.lm.models.shard import Shard as ShardWeights
+from simcluster.lm.models.shard import DecoderShard
 from simcluster.lm.serving.setup import Setup
 
 
-def part_of(setup: Setup, place: int) -> Stage | Shard:
+def part_of(setup: Setup, place: int) -> Stage | EngineShard:
     """Return the stage, or the shard, of the *place*-th node of the placement."""
     layout, shape, count = setup.layout, setup.shape, len(setup.layout.ranks)
     if layout.kind == "tensor":
         if setup.numerics == "none":
             return TimedShard(shape, place, count)
         file = file_of(setup.model)
-        weights = ShardWeights(file.architecture, file.read, place, count, setup.precision)
+        weights = DecoderShard(file.architecture, file.read, place, count, setup.precision)
         return RealShard(weights, shape, count, sampled)
     first = 0 if layout.kind == "replicas" else layout.first_layer(place)
     last = first + layout.layers[place]
@@ -32,7 +32,7 @@ def part_of(setup: Setup, place: int) -> Stage | Shard:
 
 
 @lru_cache(maxsize=32)
-def share_of(model: str, first: int, last: int, precision: Precision) -> Share:
+def share_of(model: str, first: int, last: int, precision: Precision) -> DecoderShare:
     """Return a share of *model*; nodes in one process that hold the same layers share the weights."""
     return file_of(model).share(first, last, precision)
 

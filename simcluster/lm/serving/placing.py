@@ -10,14 +10,14 @@ from typing import Any, Final, get_args
 
 from simcluster.documents.yaml import load as load_yaml
 from simcluster.errors import Problem, UsageError, nearest, raise_all
-from simcluster.lm.engine.limits import Limits
+from simcluster.lm.engine.limits import EngineLimits
 from simcluster.lm.engine.serve_replicas import Policy
 from simcluster.lm.plan.placements import Kind, Placement, rank, replicas
-from simcluster.lm.plan.shape import Shape
-from simcluster.lm.plan.shelf import Shelf
+from simcluster.lm.plan.shape import ModelShape
+from simcluster.lm.plan.shelf import ClusterModelCosts
 from simcluster.lm.plan.times import Lengths
 from simcluster.lm.processor import engine_topology
-from simcluster.lm.serving.setup import Layout
+from simcluster.lm.serving.setup import PlacementLayout
 from simcluster.topology import Topology
 from simcluster.units import format_size
 
@@ -26,14 +26,16 @@ AUTO: Final = "auto"
 POLICIES: Final[tuple[Policy, ...]] = get_args(Policy)
 
 
-def layout_of(placement: str, topology: Topology, shape: Shape, lengths: Lengths, requests: int = 1) -> Layout:
+def layout_of(
+    placement: str, topology: Topology, shape: ModelShape, lengths: Lengths, requests: int = 1
+) -> PlacementLayout:
     """Return the placement of *shape* that *placement* asks for: auto, a kind, or the path of a file.
 
     Raises UsageError with all that is wrong, or with the memory that is missing.
     """
     if placement != AUTO and placement not in KINDS:
         return _of_file(placement, topology, shape)
-    shelf = Shelf(topology, shape, lengths)
+    shelf = ClusterModelCosts(topology, shape, lengths)
     if placement == "replicas":
         return _replicas(shelf, requests)
     ranking = rank(shelf, requests)
@@ -48,7 +50,7 @@ def layout_of(placement: str, topology: Topology, shape: Shape, lengths: Lengths
     raise UsageError(Problem("--placement", f"{placement} for {shape.name}", why))
 
 
-def _replicas(shelf: Shelf, requests: int) -> Layout:
+def _replicas(shelf: ClusterModelCosts, requests: int) -> PlacementLayout:
     """Return the layout of replicas for *requests*, and for at least one on each node: equal nodes all have a part."""
     nodes = len(shelf.names)
     if (found := replicas(shelf, max(requests, nodes))) is not None:
@@ -65,14 +67,16 @@ def _replicas(shelf: Shelf, requests: int) -> Layout:
     raise UsageError(Problem("--placement", f"replicas for {shelf.shape.name}", expected))
 
 
-def layout_of_plan(placement: Placement, topology: Topology) -> Layout:
+def layout_of_plan(placement: Placement, topology: Topology) -> PlacementLayout:
     """Return *placement* by rank."""
     ranks = {name: rank for rank, name in enumerate(topology.workers)}
     parts = placement.parts
-    return Layout(placement.kind, tuple(ranks[part.node] for part in parts), tuple(part.layers for part in parts))
+    return PlacementLayout(
+        placement.kind, tuple(ranks[part.node] for part in parts), tuple(part.layers for part in parts)
+    )
 
 
-def _of_file(path: str, topology: Topology, shape: Shape) -> Layout:
+def _of_file(path: str, topology: Topology, shape: ModelShape) -> PlacementLayout:
     """Return the placement in a file: its `kind`, and `nodes`, in order, with the layers of each in a pipeline.
 
     Of replicas, `prefill` may name those that only compute prompts.
@@ -117,10 +121,12 @@ def _of_file(path: str, topology: Topology, shape: Shape) -> Layout:
         problems.append(document.problem(("prefill",), expected="it with kind: replicas alone", at_key=True))
     raise_all(problems)
     order = sorted(layers, key=lambda name: name not in map(str, prefill))  # those that prefill come first
-    return Layout(kind, tuple(workers[name] for name in order), tuple(layers[name] for name in order), len(prefill))
+    return PlacementLayout(
+        kind, tuple(workers[name] for name in order), tuple(layers[name] for name in order), len(prefill)
+    )
 
 
-def _layers_of(kind: Kind, nodes: Any, shape: Shape) -> Mapping[str, int] | None:
+def _layers_of(kind: Kind, nodes: Any, shape: ModelShape) -> Mapping[str, int] | None:
     """Return the layers of each node, in order; None if *nodes* has another form."""
     if kind == "pipeline":
         well = isinstance(nodes, dict) and nodes and all(type(n) is int and n > 0 for n in nodes.values())
@@ -130,13 +136,15 @@ def _layers_of(kind: Kind, nodes: Any, shape: Shape) -> Mapping[str, int] | None
     return dict.fromkeys(map(str, nodes), shape.layers)
 
 
-def limits_of(layout: Layout, topology: Topology, shape: Shape, context: int, **settings: int) -> Limits:
+def limits_of(
+    layout: PlacementLayout, topology: Topology, shape: ModelShape, context: int, **settings: int
+) -> EngineLimits:
     """Return the limits of an engine: as many blocks as fit the node of *layout* with the least room.
 
-    Raises UsageError with what a node's memory lacks for its weights. *settings* are other fields of Limits. As many
-    batches are in flight as there are stages.
+    Raises UsageError with what a node's memory lacks for its weights. *settings* are other fields of EngineLimits. As
+    many batches are in flight as there are stages.
     """
-    topology, limits = engine_topology(topology), Limits(0, context, shape.vocabulary, **settings)
+    topology, limits = engine_topology(topology), EngineLimits(0, context, shape.vocabulary, **settings)
     counts, problems = [], []
     for place, rank_ in enumerate(layout.ranks):
         name = topology.workers[rank_]
@@ -155,7 +163,7 @@ def limits_of(layout: Layout, topology: Topology, shape: Shape, context: int, **
     return replace(limits, blocks=min([whole, *counts]), batches=stages)
 
 
-def within(limits: Limits, layout: Layout, shape: Shape, cache_bytes: int) -> Limits:
+def within(limits: EngineLimits, layout: PlacementLayout, shape: ModelShape, cache_bytes: int) -> EngineLimits:
     """Return *limits* with at most *cache_bytes* of cache on every node of *layout*. Raise UsageError for no block."""
     most = max(held_bytes(layout, shape, place)[1] for place in range(len(layout.ranks)))
     blocks = math.floor(cache_bytes / (most * limits.block_tokens))
@@ -165,7 +173,7 @@ def within(limits: Limits, layout: Layout, shape: Shape, cache_bytes: int) -> Li
     return replace(limits, blocks=min(limits.blocks, blocks))
 
 
-def policy_of(policy: Policy | None, layout: Layout) -> Policy:
+def policy_of(policy: Policy | None, layout: PlacementLayout) -> Policy:
     """Return *policy*, by default the first one. Raise UsageError if it is unknown, or if *layout* has no replicas."""
     if policy is None:
         return POLICIES[0]
@@ -176,7 +184,7 @@ def policy_of(policy: Policy | None, layout: Layout) -> Policy:
     return policy
 
 
-def held_bytes(layout: Layout, shape: Shape, place: int) -> tuple[float, float]:
+def held_bytes(layout: PlacementLayout, shape: ModelShape, place: int) -> tuple[float, float]:
     """Return (bytes of weights, bytes of cache per token) of the *place*-th node of *layout*."""
     layers, count = layout.layers[place], len(layout.ranks)
     if layout.kind == "tensor":
@@ -186,6 +194,6 @@ def held_bytes(layout: Layout, shape: Shape, place: int) -> tuple[float, float]:
     return layers * shape.layer_bytes + ends, shape.cache_bytes(layers, 1)
 
 
-def names_of(layout: Layout, topology: Topology) -> Sequence[str]:
+def names_of(layout: PlacementLayout, topology: Topology) -> Sequence[str]:
     """Return the names of the nodes of *layout*, in its order."""
     return [topology.workers[rank_] for rank_ in layout.ranks]

@@ -17,25 +17,25 @@ from typing import Final, TypeAlias
 import torch
 
 from simcluster.collectives import barrier, subgroup
-from simcluster.lm.engine.desk import Sink, Source
+from simcluster.lm.engine.desk import RequestSource, TokenSink
 from simcluster.lm.engine.engine import Engine
 from simcluster.lm.engine.generate import generate
 from simcluster.lm.engine.generate_tensor import generate_tensor
 from simcluster.lm.engine.scheduler import Scheduler
 from simcluster.lm.engine.serve_replicas import serve_replicas
-from simcluster.lm.engine.sharded import RealShard, Shard, TimedShard
+from simcluster.lm.engine.sharded import EngineShard, RealShard, TimedShard
 from simcluster.lm.engine.stage import RealStage, Stage, TimedStage
-from simcluster.lm.serving.desk.desks import BEGAN, EMPTY, PREFILLED, Attended, GivenDesk
+from simcluster.lm.serving.desk.desks import BEGAN, EMPTY, PREFILLED, OfflineRequests, RequestCounter
 from simcluster.lm.serving.parts import file_of, part_of, share_of
-from simcluster.lm.serving.seat import Seat
-from simcluster.lm.serving.setup import Placed, Setup, read_setup
+from simcluster.lm.serving.seat import ServingMember
+from simcluster.lm.serving.setup import PlacementState, Setup, read_setup
 from simcluster.payload import pack
 from simcluster.process.memory import peak_rss_bytes, return_freed_memory, rss_bytes
 from simcluster.runs.record import NodeRecord
 from simcluster.runs.recorder import Recorder
 from simcluster.transport import FREE, Transport
 
-Desk: TypeAlias = Callable[[Placed], AbstractAsyncContextManager[tuple[Source, Sink]]]
+Desk: TypeAlias = Callable[[PlacementState], AbstractAsyncContextManager[tuple[RequestSource, TokenSink]]]
 """Opens the source and the sink on the first node of a placement, once the model is loaded everywhere, until that group
 ends.
 """
@@ -57,11 +57,11 @@ def prepare(config_json: str) -> None:
 async def answer(node: Transport, recorder: Recorder, config_json: str) -> NodeRecord:
     """Answer the requests in *config_json*, a Setup; record the tokens at the first node."""
     setup = read_setup(config_json)
-    given = GivenDesk(node, setup.requests)
-    part = Part(recorder, setup)
+    given = OfflineRequests(node, setup.requests)
+    part = ServingPart(recorder, setup)
 
     @asynccontextmanager
-    async def desk(placed: Placed) -> AsyncIterator[tuple[Source, Sink]]:
+    async def desk(placed: PlacementState) -> AsyncIterator[tuple[RequestSource, TokenSink]]:
         given.begin(part.began_s)
         yield given, given
 
@@ -73,10 +73,10 @@ async def answer(node: Transport, recorder: Recorder, config_json: str) -> NodeR
 
 
 @dataclass(frozen=True)
-class _Loaded:
+class _LoadedPart:
     """A node's part, *made*, with the scheduler of its engine."""
 
-    made: Stage | Shard
+    made: Stage | EngineShard
     scheduler: Scheduler
 
     def fits(self, setup: Setup) -> bool:
@@ -86,7 +86,7 @@ class _Loaded:
         return setup.layout.kind in WHOLE and same and limits.blocks >= setup.limits.blocks
 
 
-class Part:
+class ServingPart:
     """A node's part of *setup*. *began_s* is when all nodes had loaded first, by the loop's clock; None until then.
 
     An engine over a whole model is kept when the placement changes, with its caches.
@@ -96,7 +96,7 @@ class Part:
         self._recorder, self._setup = recorder, setup
         self.began_s: float | None = None
         self._loading_s, self._prefilled = 0.0, 0
-        self._whole: _Loaded | None = None
+        self._whole: _LoadedPart | None = None
 
     async def take(self, node: Transport, desk: Desk) -> NodeRecord:
         """Serve until the source of *desk* ends; return the filled record."""
@@ -106,16 +106,16 @@ class Part:
             ranks = setup.layout.ranks
             if recorder.incarnation > 0 and setup.layout.kind in WHOLE and node.rank in ranks:
                 await self._load(node, setup, ranks.index(node.rank))  # before it asks in: the others would wait for it
-            await Seat(node, setup, play, recorder.incarnation).run()
+            await ServingMember(node, setup, play, recorder.incarnation).run()
         elif node.rank in setup.layout.ranks:
-            await play(node, setup, Placed(setup.layout, setup.limits))
+            await play(node, setup, PlacementState(setup.layout, setup.limits))
         if setup.is_real:
             recorder.record.peak_rss_bytes = peak_rss_bytes()
         self._note(PREFILLED, self._prefilled)
         recorder.record.ended_well = True
         return recorder.finish(None)
 
-    async def _play(self, node: Transport, setup: Setup, placed: Placed, desk: Desk) -> None:
+    async def _play(self, node: Transport, setup: Setup, placed: PlacementState, desk: Desk) -> None:
         """Serve as one of the nodes of *setup*'s placement, with the numbers that they have for *node*."""
         layout = setup.layout
         others = [rank for rank in range(node.size) if rank not in layout.ranks] if setup.recovery is not None else []
@@ -145,14 +145,14 @@ class Part:
         self._note("cache_bytes", loaded.made.peak_cache_bytes)
         self._note("layers", layout.layers[place])
 
-    async def _loaded(self, node: Transport, setup: Setup, place: int) -> _Loaded:
+    async def _loaded(self, node: Transport, setup: Setup, place: int) -> _LoadedPart:
         """Return this node's part: the one of the group before, if it is the same, with what is cached there."""
         if self._whole is not None and self._whole.fits(setup):
             self._whole.scheduler.set_aside()
             return self._whole
         return await self._load(node, setup, place)
 
-    async def _load(self, node: Transport, setup: Setup, place: int) -> _Loaded:
+    async def _load(self, node: Transport, setup: Setup, place: int) -> _LoadedPart:
         """Load the part of the *place*-th node of the placement."""
         self._whole = None
         record, before_s = self._recorder.record, self._recorder.record.compute_s
@@ -165,7 +165,7 @@ class Part:
         self._loading_s += record.compute_s - before_s
         self._note("loading_s", self._loading_s)
         # Prompts of sizes alone would all be equal.
-        loaded = _Loaded(made, Scheduler(setup.limits, keeps_prefixes=setup.numerics == "real"))
+        loaded = _LoadedPart(made, Scheduler(setup.limits, keeps_prefixes=setup.numerics == "real"))
         self._whole = loaded if setup.layout.kind in WHOLE else None
         return loaded
 
@@ -205,10 +205,10 @@ class Part:
 
 
 async def _with_desk(
-    node: Transport, setup: Setup, loaded: _Loaded, desk: tuple[Source, Sink], held: Mapping[str, int]
+    node: Transport, setup: Setup, loaded: _LoadedPart, desk: tuple[RequestSource, TokenSink], held: Mapping[str, int]
 ) -> None:
     """Do the first node's part. While no request is there, real nodes record that: a watchdog stops those that hang."""
-    attended = Attended(*desk)
+    attended = RequestCounter(*desk)
     async with asyncio.TaskGroup() as tasks:
         beating = tasks.create_task(_beat(node, setup.beat_s, attended)) if setup.is_real else None
         await _answer(node, setup, loaded, (attended, attended), held)
@@ -216,7 +216,7 @@ async def _with_desk(
             beating.cancel()
 
 
-async def _beat(node: Transport, every_s: float, attended: Attended) -> None:
+async def _beat(node: Transport, every_s: float, attended: RequestCounter) -> None:
     while True:
         await asyncio.sleep(every_s)
         if not attended.in_hand:
@@ -226,8 +226,8 @@ async def _beat(node: Transport, every_s: float, attended: Attended) -> None:
 async def _answer(
     node: Transport,
     setup: Setup,
-    loaded: _Loaded,
-    desk: tuple[Source, Sink] | None,
+    loaded: _LoadedPart,
+    desk: tuple[RequestSource, TokenSink] | None,
     held: Mapping[str, int] | None = None,
 ) -> None:
     """Do *node*'s part of the page that *setup*'s placement asks for."""

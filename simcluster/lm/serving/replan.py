@@ -10,10 +10,10 @@ from msgspec.structs import replace as replaced
 
 from simcluster.errors import UsageError
 from simcluster.lm.plan.placements import Placement, rank
-from simcluster.lm.plan.shelf import Shelf
+from simcluster.lm.plan.shelf import ClusterModelCosts
 from simcluster.lm.plan.times import Lengths
 from simcluster.lm.serving.placing import KINDS, layout_of_plan, limits_of, within
-from simcluster.lm.serving.setup import Layout, Recovery, Setup
+from simcluster.lm.serving.setup import PlacementLayout, Recovery, Setup
 from simcluster.topology import Topology, loads
 
 
@@ -67,7 +67,7 @@ def without(topology: Topology, members: Sequence[int]) -> Topology:
     return replace(topology, nodes=nodes)
 
 
-def _layouts(setup: Setup, recovery: Recovery, left: Topology, members: Sequence[int]) -> Iterator[Layout]:
+def _layouts(setup: Setup, recovery: Recovery, left: Topology, members: Sequence[int]) -> Iterator[PlacementLayout]:
     """Yield the placements on *left*, the best first: the replicas that are left, with others in place of those lost;
     then the plan's.
     """
@@ -78,7 +78,7 @@ def _layouts(setup: Setup, recovery: Recovery, left: Topology, members: Sequence
         others = [rank_ for one in planned[:1] if one.kind == before.kind for rank_ in one.ranks if rank_ not in stay]
         ranks = (*stay, *others)[: len(before.ranks)]
         prefill = sum(rank_ in members for rank_ in before.ranks[: before.prefill])
-        yield Layout(before.kind, ranks, before.layers[: len(ranks)], prefill if prefill < len(ranks) else 0)
+        yield PlacementLayout(before.kind, ranks, before.layers[: len(ranks)], prefill if prefill < len(ranks) else 0)
     yield from planned
 
 
@@ -86,12 +86,12 @@ def _candidates(setup: Setup, recovery: Recovery, left: Topology) -> list[Placem
     """Return the placements on *left*: those of the present kind first, then the others, each the fastest first."""
     layout, lengths = setup.layout, Lengths(recovery.prompt, recovery.answer)
     requests = max(recovery.requests, len(layout.ranks)) if layout.kind == "replicas" else recovery.requests
-    shelf = Shelf(left, setup.shape, lengths)
+    shelf = ClusterModelCosts(left, setup.shape, lengths)
     found = [one for one in rank(shelf, requests).placements if one.kind in KINDS]
     return sorted(found, key=lambda one: one.kind != layout.kind)
 
 
-def _allowed(layout: Layout, members: Sequence[int], firsts: Sequence[int]) -> Layout | None:
+def _allowed(layout: PlacementLayout, members: Sequence[int], firsts: Sequence[int]) -> PlacementLayout | None:
     """Return *layout* with a first node of *firsts*, None if it cannot have one. A pipeline keeps its order."""
     if not firsts or members[layout.ranks[0]] in firsts:
         return layout
@@ -100,4 +100,6 @@ def _allowed(layout: Layout, members: Sequence[int], firsts: Sequence[int]) -> L
         return None
     order = [place, *(i for i in range(len(layout.ranks)) if i != place)]
     prefill = layout.prefill if place < layout.prefill else 0  # no node that decodes comes first
-    return Layout(layout.kind, tuple(layout.ranks[i] for i in order), tuple(layout.layers[i] for i in order), prefill)
+    return PlacementLayout(
+        layout.kind, tuple(layout.ranks[i] for i in order), tuple(layout.layers[i] for i in order), prefill
+    )

@@ -12,7 +12,7 @@ from typing import Any
 from msgspec.structs import replace as replaced
 
 from simcluster.backend import backend_named
-from simcluster.documents.reading import Reading
+from simcluster.documents.reading import DocumentReading
 from simcluster.documents.yaml import Document
 from simcluster.errors import PeerLost, Problem, RunError, UsageError
 from simcluster.fault_plans.kinds import Fault, may_lose
@@ -24,7 +24,7 @@ from simcluster.lm.engine.stage import UNKNOWN
 from simcluster.lm.processor import engine_topology
 from simcluster.lm.request import Reason
 from simcluster.lm.serving.desk.desks import BEGAN, COUNTS, EMPTY, END, PREFILLED, REASONS, TOKEN
-from simcluster.lm.serving.setup import Layout, Setup
+from simcluster.lm.serving.setup import PlacementLayout, Setup
 from simcluster.runs.record import NodeRecord, RunRecord
 from simcluster.topology import Topology
 from simcluster.watching.board import RunInfo
@@ -34,7 +34,7 @@ PROGRAM = "simcluster.lm.serving.program:answer"
 
 
 @dataclass(frozen=True)
-class Answer:
+class TimedAnswer:
     """The tokens of a request, and when they came, in seconds from its arrival. No *times_s*: it was refused."""
 
     id: str
@@ -77,15 +77,15 @@ class NodeUse:
 
 
 @dataclass(frozen=True)
-class Answers:
+class ServingResult:
     """The answers by id, the first placement, the nodes' parts, and how often a sequence lost its blocks to an older
     one. Of the *proposed* guesses those *accepted* were right. *lost*: the nodes that were lost on the way, and why.
     *prefilled*: the tokens that went through the model in chunks, on the nodes that served to the end; a token counts
     again if its cache was lost.
     """
 
-    answers: Mapping[str, Answer]
-    layout: Layout
+    answers: Mapping[str, TimedAnswer]
+    layout: PlacementLayout
     nodes: tuple[NodeUse, ...]
     elapsed_s: float
     preemptions: int
@@ -105,7 +105,7 @@ def answer_all(
     options: Mapping[str, Any] | None = None,
     on_token: Callable[[str, int], None] | None = None,
     program: str = PROGRAM,
-) -> Answers:
+) -> ServingResult:
     """Answer the requests of *setup* on *backend*. *on_token* is called with (id, token) as they come; on torch at the
     end. Every node runs *program*, a "module:function".
 
@@ -121,7 +121,7 @@ def answer_all(
         raise UsageError(refused)
     given = dict(options or {})
     addresses, remotes = places(topology, given) if backend == "sockets" else ([], [])
-    live = None if on_token is None else _Live(on_token)
+    live = None if on_token is None else _TokenFollower(on_token)
     job = ClusterJob(
         names=topology.workers,
         config_json=setup.written(),
@@ -142,7 +142,7 @@ def answer_all(
 
 def faults_on(topology: Topology, seed: int = 0) -> tuple[Fault, ...]:
     """Return the faults of `simcluster.faults()` on *topology*. Raise UsageError with all that is wrong."""
-    reading = Reading(Document({"faults": planned()}))
+    reading = DocumentReading(Document({"faults": planned()}))
     found = read_faults(reading, topology, seed)
     if reading.problems:
         raise UsageError(reading.problems)
@@ -169,7 +169,7 @@ def run_nodes(job: ClusterJob, backend: str, requests: Collection[str] | None = 
     raise error if isinstance(error, RunError) else RunError(str(error))
 
 
-class _Live:
+class _TokenFollower:
     """Follows a run and calls *on_token* for each new token, in order; another first node may make some again."""
 
     def __init__(self, on_token: Callable[[str, int], None]) -> None:
@@ -191,7 +191,7 @@ class _Live:
             self._read[node.name] = count
 
 
-def _answers(setup: Setup, topology: Topology, record: RunRecord) -> Answers:
+def _answers(setup: Setup, topology: Topology, record: RunRecord) -> ServingResult:
     layout = setup.layout
     tokens: dict[str, dict[int, tuple[float, int]]] = {one.id: {} for one in setup.requests}
     reasons: dict[str, Reason] = {}
@@ -210,12 +210,12 @@ def _answers(setup: Setup, topology: Topology, record: RunRecord) -> Answers:
     for one in setup.requests:
         rows = [tokens[one.id][step] for step in sorted(tokens[one.id])]
         times_s = tuple(time_s - began_s - one.arrival_s for time_s, _ in rows)
-        found[one.id] = Answer(one.id, tuple(token for _, token in rows), times_s, reasons[one.id])
+        found[one.id] = TimedAnswer(one.id, tuple(token for _, token in rows), times_s, reasons[one.id])
     used = [rank for rank in layout.ranks if _has_part(record.nodes[rank])]
     used += [node.rank for node in record.nodes if _has_part(node) and node.rank not in used]
     nodes = tuple(_use(record.nodes[rank], topology.workers[rank]) for rank in used)
     lost = dict(record.extra.get("lost", {}))
-    return Answers(found, layout, nodes, record.elapsed_s, record=record, lost=lost, **counts)
+    return ServingResult(found, layout, nodes, record.elapsed_s, record=record, lost=lost, **counts)
 
 
 def _has_part(record: NodeRecord) -> bool:

@@ -14,12 +14,12 @@ from typing import Final
 
 from msgspec.structs import replace
 
-from simcluster.collectives.subgroup import Group
+from simcluster.collectives.subgroup import NamedSubgroup
 from simcluster.errors import PeerLost
 from simcluster.lm.serving.replan import placed_again
-from simcluster.lm.serving.setup import Placed, Setup
-from simcluster.regroup.memory import Capture, Memory
-from simcluster.regroup.messages import Decision, Held
+from simcluster.lm.serving.setup import PlacementState, Setup
+from simcluster.regroup.memory import Capture, CaptureMemory
+from simcluster.regroup.messages import CaptureName, Decision
 from simcluster.regroup.supervisor import Supervisor
 from simcluster.topology import loads
 from simcluster.transport import Transport
@@ -29,10 +29,10 @@ WATCH: Final = "watch"
 
 OUTLIVE_S: Final = 5.0
 
-_ALL_ALIKE: Final = Capture(Held(0, -1, 0), 0, 1, None)
+_ALL_ALIKE: Final = Capture(CaptureName(0, -1, 0), 0, 1, None)
 """What every group continues from: nothing."""
 
-Play = Callable[[Transport, Setup, Placed], Awaitable[object]]
+Play = Callable[[Transport, Setup, PlacementState], Awaitable[object]]
 """Serves with the nodes of a group until the source ends: placed as the setup says by their ranks in the group, and as
 the third argument does by those in the cluster.
 """
@@ -42,7 +42,7 @@ class _NoPlace(Exception):
     """The model does not fit on the remaining nodes."""
 
 
-class Seat:
+class ServingMember:
     """The part of *node* in *setup*, which must have a recovery. *incarnation* is the life of this node."""
 
     def __init__(self, node: Transport, setup: Setup, play: Play, incarnation: int) -> None:
@@ -75,9 +75,9 @@ class Seat:
 
     # called by the supervisor: see simcluster.regroup.supervisor.Trainee
 
-    def begin(self, node: Transport, number: int, memory: Memory, capture: Capture | None) -> None:
+    def begin(self, node: Transport, number: int, memory: CaptureMemory, capture: Capture | None) -> None:
         self._group = node
-        self._members = node.members if isinstance(node, Group) else list(range(node.size))
+        self._members = node.members if isinstance(node, NamedSubgroup) else list(range(node.size))
         if not memory.captures:
             memory.captures.append(_ALL_ALIKE)
 
@@ -94,4 +94,4 @@ class Seat:
         ranks = tuple(self._members[place] for place in now.layout.ranks)
         self._first = ranks[0]
         lost = {rank: self._lost.get(rank, "") for rank in range(self._node.size) if rank not in self._members}
-        await self._play(self._group, now, Placed(replace(now.layout, ranks=ranks), now.limits, lost))
+        await self._play(self._group, now, PlacementState(replace(now.layout, ranks=ranks), now.limits, lost))

@@ -6,15 +6,15 @@ from typing import Literal
 
 import msgspec
 
-from simcluster.lm.engine.limits import Limits
+from simcluster.lm.engine.limits import EngineLimits
 from simcluster.lm.engine.serve_replicas import Policy
 from simcluster.lm.models.architecture import Precision
 from simcluster.lm.plan.placements import Kind
-from simcluster.lm.plan.shape import Shape
+from simcluster.lm.plan.shape import ModelShape
 from simcluster.lm.request import Request
 
 
-class Layout(msgspec.Struct, frozen=True):
+class PlacementLayout(msgspec.Struct, frozen=True):
     """A placement by rank: rank *ranks*[i] holds *layers*[i] layers; under `tensor` and `replicas` a share of all.
 
     The first *prefill* replicas only compute prompts, and the others only decode; 0: each does both.
@@ -30,13 +30,13 @@ class Layout(msgspec.Struct, frozen=True):
         return sum(self.layers[:place])
 
 
-class Placed(msgspec.Struct, frozen=True):
+class PlacementState(msgspec.Struct, frozen=True):
     """The placement in force, by the ranks of the topology, and its *limits*; the nodes that are *lost*, or have not
     come yet, by rank, and why.
     """
 
-    layout: Layout
-    limits: Limits
+    layout: PlacementLayout
+    limits: EngineLimits
     lost: dict[int, str] = {}
 
 
@@ -64,11 +64,11 @@ class Setup(msgspec.Struct, frozen=True):
     """
 
     model: str
-    shape: Shape
+    shape: ModelShape
     precision: Precision
     numerics: Literal["real", "none"]
-    layout: Layout
-    limits: Limits
+    layout: PlacementLayout
+    limits: EngineLimits
     is_real: bool
     policy: Policy = "least_loaded"
     beat_s: float = 5.0

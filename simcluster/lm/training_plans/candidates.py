@@ -8,8 +8,8 @@ from dataclasses import dataclass, field
 from typing import Any, Final
 
 from simcluster.algorithms import ALGORITHMS
-from simcluster.lm.training_plans.tall import Blocks
-from simcluster.lm.training_plans.times import Group, device_of
+from simcluster.lm.training_plans.tall import GptBlocks
+from simcluster.lm.training_plans.times import RankGroup, device_of
 from simcluster.topology import Topology
 from simcluster.topology.model.duration import expected_s
 from simcluster.workloads.shares import by_rate
@@ -54,7 +54,7 @@ class Candidate:
         return chosen
 
 
-def node_sets(topology: Topology, blocks: Blocks) -> list[tuple[str, ...]]:
+def node_sets(topology: Topology, blocks: GptBlocks) -> list[tuple[str, ...]]:
     """Return the sets of nodes to try, in the topology's order: all, the fastest down to one, those of each site."""
     names = topology.workers
     replica = blocks.replica([2])
@@ -71,7 +71,7 @@ def node_sets(topology: Topology, blocks: Blocks) -> list[tuple[str, ...]]:
     return list(dict.fromkeys(found))
 
 
-def candidates(topology: Topology, blocks: Blocks, samples: int, heads: int) -> Iterator[Candidate]:
+def candidates(topology: Topology, blocks: GptBlocks, samples: int, heads: int) -> Iterator[Candidate]:
     """Yield every candidate for *samples* per step on all nodes of a set together; the model has *heads* KV heads."""
     sets = node_sets(topology, blocks)
     divisors = [n for n in range(2, min(heads, samples, len(sets[0])) + 1) if heads % n == 0]
@@ -86,7 +86,7 @@ def candidates(topology: Topology, blocks: Blocks, samples: int, heads: int) -> 
         if n == 1:
             yield Candidate("all_reduce_dp", defaults("all_reduce_dp"), names, equal)
             continue
-        group = Group(topology, names, blocks, equal)
+        group = RankGroup(topology, names, blocks, equal)
         shared = tuple(by_rate(samples, group.rates))
         for sizes in dict.fromkeys((equal, shared)):
             for name in ("all_reduce_dp", *LOCAL):
@@ -97,7 +97,7 @@ def candidates(topology: Topology, blocks: Blocks, samples: int, heads: int) -> 
         yield from _pipelines(group, equal)
 
 
-def _pipelines(group: Group, sizes: tuple[int, ...]) -> Iterator[Candidate]:
+def _pipelines(group: RankGroup, sizes: tuple[int, ...]) -> Iterator[Candidate]:
     """Yield pipelines cut by the nodes' speed or memory, with as many micro-batches as stages or a multiple of them."""
     n, samples = len(sizes), sum(sizes)
     numbers = [m for m in (n, 2 * n, 4 * n) if samples % m == 0]

@@ -8,9 +8,9 @@ from typing import Any, Final
 from simcluster.algorithms import ALGORITHMS
 from simcluster.algorithms.facts import Settings, facts_of
 from simcluster.errors import Problem, UsageError
-from simcluster.lm.plan.shape import Shape
-from simcluster.lm.training_plans.tall import Blocks
-from simcluster.workloads.costs.memory import Memory
+from simcluster.lm.plan.shape import ModelShape
+from simcluster.lm.training_plans.tall import GptBlocks
+from simcluster.workloads.costs.memory import MemoryBytes
 from simcluster.workloads.models.gpt import gpt
 from simcluster.workloads.timing_replica import TimingReplica
 
@@ -18,7 +18,7 @@ MOST_OFF: Final = 0.01
 """How far a model's weights may be from those of Llama's layers, as a share: biases and norms of heads."""
 
 
-def settings_of(shape: Shape, tokens: int) -> dict[str, Any]:
+def settings_of(shape: ModelShape, tokens: int) -> dict[str, Any]:
     """Return the settings of the workload `gpt` for *shape*, with samples of *tokens*. Raise UsageError if it has none.
 
     Gradients are not clipped, which would need one more exchange of a number.
@@ -44,12 +44,12 @@ def settings_of(shape: Shape, tokens: int) -> dict[str, Any]:
     }
 
 
-def blocks_of(settings: dict[str, Any]) -> Blocks:
+def blocks_of(settings: dict[str, Any]) -> GptBlocks:
     """Return the GPT with *settings*."""
-    return Blocks(lambda layers: gpt(**settings | {"layers": layers}, batch_size=1).named("gpt"), settings["layers"])
+    return GptBlocks(lambda layers: gpt(**settings | {"layers": layers}, batch_size=1).named("gpt"), settings["layers"])
 
 
-def memory_of(algorithm: str, settings: Settings, blocks: Blocks, replica: TimingReplica) -> list[Memory]:
+def memory_of(algorithm: str, settings: Settings, blocks: GptBlocks, replica: TimingReplica) -> list[MemoryBytes]:
     """Return what each rank holds at its peak, as algorithms state it, without evaluation and regrouping."""
     facts, sizes = facts_of(ALGORITHMS[algorithm]), replica.batch_sizes
     size = len(sizes)

@@ -7,13 +7,13 @@ from dataclasses import asdict, dataclass, field
 from typing import Any, Final
 
 from simcluster.errors import Problem, UsageError, raise_all
-from simcluster.lm.plan.shape import Shape, described
+from simcluster.lm.plan.shape import ModelShape, described
 from simcluster.lm.training_plans.candidates import LOCAL, Candidate, candidates
 from simcluster.lm.training_plans.model import blocks_of, memory_of, settings_of
-from simcluster.lm.training_plans.tall import Blocks
-from simcluster.lm.training_plans.times import TIMES, Group, Step, device_of
+from simcluster.lm.training_plans.tall import GptBlocks
+from simcluster.lm.training_plans.times import TIMES, RankGroup, StepTime, device_of
 from simcluster.topology import Topology
-from simcluster.workloads.costs.memory import Memory
+from simcluster.workloads.costs.memory import MemoryBytes
 
 MOST_SAMPLES: Final = 10**6
 MOST_TOKENS: Final = 10**5
@@ -24,12 +24,12 @@ BINDS: Final = 0.1
 
 
 @dataclass(frozen=True)
-class Part:
+class TrainingPart:
     """One node's part of a training: the *samples* of its batch, the *memory* that it takes, and what there is."""
 
     node: str
     samples: int
-    memory: Memory
+    memory: MemoryBytes
     memory_bytes: int | None
     usable_bytes: int | None
 
@@ -39,12 +39,12 @@ class Part:
 
 
 @dataclass(frozen=True)
-class Row:
+class PlanRow:
     """A *candidate* that fits, with its *step* and its *parts*."""
 
     candidate: Candidate
-    step: Step
-    parts: tuple[Part, ...]
+    step: StepTime
+    parts: tuple[TrainingPart, ...]
 
     @property
     def samples_per_s(self) -> float:
@@ -52,7 +52,7 @@ class Row:
 
 
 @dataclass(frozen=True)
-class Refused:
+class ImpossibleTraining:
     """A training that is impossible or not ranked: *missing_bytes* of memory on *node*, or none and *why*."""
 
     label: str
@@ -69,13 +69,13 @@ class TrainingPlan:
     """
 
     topology: Topology
-    shape: Shape
+    shape: ModelShape
     samples: int
     tokens: int
     workload: Mapping[str, Any] = field(repr=False)
-    rows: tuple[Row, ...]
-    less_often: tuple[Row, ...]
-    refused: tuple[Refused, ...]
+    rows: tuple[PlanRow, ...]
+    less_often: tuple[PlanRow, ...]
+    refused: tuple[ImpossibleTraining, ...]
     left_out: tuple[tuple[str, float | None], ...]
 
     def to_dict(self) -> dict[str, Any]:
@@ -93,7 +93,7 @@ class TrainingPlan:
             "left_out": [{"node": name, "best_samples_per_s": rate} for name, rate in self.left_out],
         }
 
-    def _row(self, row: Row) -> dict[str, Any]:
+    def _row(self, row: PlanRow) -> dict[str, Any]:
         return {
             "training": row.candidate.label,
             "algorithm": {"name": row.candidate.algorithm, **row.candidate.settings},
@@ -116,7 +116,9 @@ class TrainingPlan:
         }
 
 
-def plan_training(topology: Topology, shape: Shape, samples: int | None = None, tokens: int = 1024) -> TrainingPlan:
+def plan_training(
+    topology: Topology, shape: ModelShape, samples: int | None = None, tokens: int = 1024
+) -> TrainingPlan:
     """Rank all trainings of *shape* on *topology* with *samples* of *tokens* per step, by default 4 for each worker.
 
     Raise UsageError with all limits that the request exceeds.
@@ -145,56 +147,58 @@ def plan_training(topology: Topology, shape: Shape, samples: int | None = None, 
 class _Search:
     """The best candidate of each label so far, or what the smallest one lacks."""
 
-    def __init__(self, topology: Topology, blocks: Blocks) -> None:
+    def __init__(self, topology: Topology, blocks: GptBlocks) -> None:
         self.topology, self.blocks = topology, blocks
-        self.best: dict[str, Row] = {}
-        self.lacking: dict[str, Refused] = {}
+        self.best: dict[str, PlanRow] = {}
+        self.lacking: dict[str, ImpossibleTraining] = {}
         self.with_node: dict[str, float] = {}
-        self._groups: dict[tuple[tuple[str, ...], tuple[int, ...]], Group] = {}
+        self._groups: dict[tuple[tuple[str, ...], tuple[int, ...]], RankGroup] = {}
 
     def consider(self, candidate: Candidate) -> None:
         """Time *candidate* if it fits."""
         label, key = candidate.label, (candidate.names, candidate.sizes)
         if key not in self._groups:
-            self._groups[key] = Group(self.topology, candidate.names, self.blocks, candidate.sizes)
+            self._groups[key] = RankGroup(self.topology, candidate.names, self.blocks, candidate.sizes)
         group = self._groups[key]
         try:
             held = memory_of(candidate.algorithm, candidate.settings, self.blocks, group.replica)
         except UsageError as error:
             problem = error.problems[0]
-            self._lack(Refused(label, f"{len(candidate.names)} nodes", None, f"{problem.found}: {problem.expected}"))
+            self._lack(
+                ImpossibleTraining(label, f"{len(candidate.names)} nodes", None, f"{problem.found}: {problem.expected}")
+            )
             return
         parts = tuple(
-            Part(name, samples, memory, device.memory_bytes, device.usable_bytes)
+            TrainingPart(name, samples, memory, device.memory_bytes, device.usable_bytes)
             for name, samples, memory in zip(candidate.names, candidate.sizes, held, strict=True)
             for device in [device_of(self.topology, name)]
         )
         worst = max(parts, key=lambda part: part.missing_bytes)
         if worst.missing_bytes:
-            self._lack(Refused(label, worst.node, worst.missing_bytes))
+            self._lack(ImpossibleTraining(label, worst.node, worst.missing_bytes))
             return
-        row = Row(candidate, TIMES[candidate.algorithm](group, dict(candidate.settings)), parts)
+        row = PlanRow(candidate, TIMES[candidate.algorithm](group, dict(candidate.settings)), parts)
         if label not in self.best or row.samples_per_s > self.best[label].samples_per_s:
             self.best[label] = row
         if candidate.algorithm not in LOCAL:
             for name in candidate.names:
                 self.with_node[name] = max(self.with_node.get(name, 0.0), row.samples_per_s)
 
-    def _lack(self, refused: Refused) -> None:
+    def _lack(self, refused: ImpossibleTraining) -> None:
         known = self.lacking.get(refused.label)
         if known is None or _lacks(refused) < _lacks(known):
             self.lacking[refused.label] = refused
 
-    def ranked(self) -> tuple[list[Row], list[Refused]]:
+    def ranked(self) -> tuple[list[PlanRow], list[ImpossibleTraining]]:
         """Return the best of each label, the fastest first, and what is not ranked."""
         found, refused = dict(self.best), [one for label, one in self.lacking.items() if label not in self.best]
         averaged = found.get("all_reduce_dp")
         if averaged is not None and averaged.step.step_s * (1 - BINDS) < averaged.step.compute_s:
             share = max(0.0, 1 - averaged.step.compute_s / averaged.step.step_s)
             why = f"all_reduce_dp spends only {100 * share:.2g} % of a step on communication"
-            refused += [Refused(name, "", None, why) for name in LOCAL if found.pop(name, None) is not None]
+            refused += [ImpossibleTraining(name, "", None, why) for name in LOCAL if found.pop(name, None) is not None]
         return sorted(found.values(), key=lambda row: -row.samples_per_s), refused
 
 
-def _lacks(refused: Refused) -> float:
+def _lacks(refused: ImpossibleTraining) -> float:
     return float("inf") if refused.missing_bytes is None else refused.missing_bytes

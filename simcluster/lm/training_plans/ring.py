@@ -19,7 +19,7 @@ MOST = 64
 
 
 @dataclass(frozen=True)
-class Hop:
+class RingHop:
     """From one rank to the next: *before_s* of the sender's overhead, *byte_s* for each byte, then *after_s* of latency
     and of the receiver's overhead.
     """
@@ -32,13 +32,13 @@ class Hop:
         return self.before_s + size * self.byte_s
 
 
-def ring(topology: Topology, names: Sequence[str]) -> list[Hop]:
+def ring(topology: Topology, names: Sequence[str]) -> list[RingHop]:
     """Return the hops of a ring over *names*, all in use at once; none for a single node."""
     if len(names) < 2:
         return []
     pairs = list(zip(names, [*names[1:], names[0]], strict=True))
     return [
-        Hop(
+        RingHop(
             topology.nodes[a].send_overhead_s,
             byte_s,
             topology.route_latency_s(a, b) + topology.nodes[b].recv_overhead_s,
@@ -47,7 +47,7 @@ def ring(topology: Topology, names: Sequence[str]) -> list[Hop]:
     ]
 
 
-def all_reduced_s(hops: Sequence[Hop], numbers: int, starts_s: Sequence[float]) -> list[float]:
+def all_reduced_s(hops: Sequence[RingHop], numbers: int, starts_s: Sequence[float]) -> list[float]:
     """Return when each rank has the sum of vectors of *numbers* that it joins at *starts_s*.
 
     In round k rank r sends chunk r - k and waits for the one before it: 2 (n - 1) rounds (Patarasuk and Yuan 2009).
@@ -62,7 +62,7 @@ def all_reduced_s(hops: Sequence[Hop], numbers: int, starts_s: Sequence[float]) 
     return now
 
 
-def period_s(hops: Sequence[Hop], numbers: int, works_s: Sequence[float], repeats: int = 4) -> float:
+def period_s(hops: Sequence[RingHop], numbers: int, works_s: Sequence[float], repeats: int = 4) -> float:
     """Return the seconds of a step in which each rank works for *works_s* and joins an all-reduce of *numbers*.
 
     Ranks leave the ring at different times, so it is the difference between the last two of *repeats* steps.
@@ -74,15 +74,15 @@ def period_s(hops: Sequence[Hop], numbers: int, works_s: Sequence[float], repeat
     return max(now) - before
 
 
-class Rounds:
+class RingRounds:
     """Several reduce-scatters or all-gathers on one ring at a time, in which all ranks do the same at the same moment.
 
     Each is n - 1 rounds of one message. Messages leave in the order in which they are ready, one after another.
     """
 
-    def __init__(self, hops: Sequence[Hop]) -> None:
+    def __init__(self, hops: Sequence[RingHop]) -> None:
         self._rounds = len(hops) - 1 if hops else 0
-        self._hop = max(hops, key=lambda hop: (hop.byte_s, hop.after_s), default=Hop(0.0, 0.0, 0.0))
+        self._hop = max(hops, key=lambda hop: (hop.byte_s, hop.after_s), default=RingHop(0.0, 0.0, 0.0))
         self._ready: list[tuple[float, int, int]] = []  # when, number of the exchange, rounds left
         self._chunks: list[float] = []
         self._ends: dict[int, float] = {}

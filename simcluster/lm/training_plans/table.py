@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from simcluster.lm.plan.table import grouped, percent, rounded, some, usable, wrapped
-from simcluster.lm.training_plans.plan import Refused, Row, TrainingPlan
+from simcluster.lm.training_plans.plan import ImpossibleTraining, PlanRow, TrainingPlan
 from simcluster.units import format_latency, format_size
 
 
@@ -33,7 +33,7 @@ def lines(plan: TrainingPlan) -> Iterator[str]:
         yield from wrapped(_held(plan.rows[0]), "  ")
 
 
-def _row(plan: TrainingPlan, row: Row) -> Iterator[str]:
+def _row(plan: TrainingPlan, row: PlanRow) -> Iterator[str]:
     step, candidate = row.step, row.candidate
     sizes: dict[str, list[str]] = {}
     for part in row.parts:
@@ -49,7 +49,7 @@ def _row(plan: TrainingPlan, row: Row) -> Iterator[str]:
     yield from wrapped("; ".join((*settings, *nodes)), " " * 6, " " * 6)
 
 
-def _held(row: Row) -> str:
+def _held(row: PlanRow) -> str:
     """Describe the memory of the node that holds most in *row*."""
     part = max(row.parts, key=lambda part: part.memory.total)
     held = part.memory
@@ -65,7 +65,7 @@ def _held(row: Row) -> str:
     return f"{part.node} holds for {row.candidate.label}: {listed}"
 
 
-def _why(refused: Refused) -> str:
+def _why(refused: ImpossibleTraining) -> str:
     if refused.missing_bytes is None:
         return refused.why
     return f"{_size(refused.missing_bytes)} missing on {refused.node}"

@@ -18,12 +18,12 @@ from torch import Tensor
 
 from simcluster.transport import Cost
 from simcluster.workloads import Batch
-from simcluster.workloads.costs.memory import Memory
+from simcluster.workloads.costs.memory import MemoryBytes
 from simcluster.workloads.layers.held import Held
 from simcluster.workloads.layers.layer_costs import LayerCost
 from simcluster.workloads.layers.layers import Layer, Layers
-from simcluster.workloads.layers.part import Part, PartCost
-from simcluster.workloads.layers.tensor_shard import Piece, PieceCost, TensorShard
+from simcluster.workloads.layers.part import ParameterPart, PartCost
+from simcluster.workloads.layers.tensor_shard import ShardedLayer, ShardedLayerCost, TensorShard
 from simcluster.workloads.timing_replica import TimingReplica
 from simcluster.workloads.workload import Workload
 
@@ -41,7 +41,7 @@ TABLES, LAYERS = 2, 2
 
 def grown(low: Any, high: Any, steps: int) -> Any:
     """Return at *steps* what is linear, *low* at 0 and *high* at 1: a number, or a record or list of numbers."""
-    if isinstance(low, (Cost, Memory, LayerCost, PieceCost)):
+    if isinstance(low, (Cost, MemoryBytes, LayerCost, ShardedLayerCost)):
         names = [field.name for field in fields(low)]
         return replace(low, **{name: grown(getattr(low, name), getattr(high, name), steps) for name in names})
     if isinstance(low, list):
@@ -62,7 +62,7 @@ def sized(workload: Workload, sizes: Sequence[int]) -> Workload:
     return made
 
 
-class Blocks:
+class GptBlocks:
     """A GPT with *count* equal blocks; *make* returns the workload with a number of them."""
 
     def __init__(self, make: Callable[[int], Workload], count: int) -> None:
@@ -73,12 +73,12 @@ class Blocks:
 
     def replica(self, sizes: Sequence[int], rank: int = 0) -> TimingReplica:
         """Return the replica of *rank* among ranks with batches of *sizes*."""
-        return short_replica(self.high, sizes, rank) if self.is_short else Tall(self, sizes, rank)
+        return short_replica(self.high, sizes, rank) if self.is_short else ExtrapolatedGpt(self, sizes, rank)
 
-    def memory(self, samples: int) -> Memory:
+    def memory(self, samples: int) -> MemoryBytes:
         """Return the memory of a node that trains the whole model on batches of *samples*."""
         found = self.total("memory", lambda workload, of: sized(workload, [of]).memory("none"), samples)
-        assert isinstance(found, Memory)
+        assert isinstance(found, MemoryBytes)
         return found
 
     def total(self, what: object, of: Callable[[Workload, int], T], samples: int = 1) -> T:
@@ -135,10 +135,10 @@ class Blocks:
         return [*found[:first], *[*found[first:end]] * (self.count - SHORT + 1), *found[end:]]
 
 
-class Tall(TimingReplica):
+class ExtrapolatedGpt(TimingReplica):
     """A TimingReplica that knows the costs and the memory of all *blocks*; it trains nothing."""
 
-    def __init__(self, blocks: Blocks, sizes: Sequence[int], rank: int) -> None:
+    def __init__(self, blocks: GptBlocks, sizes: Sequence[int], rank: int) -> None:
         self._short, self._blocks = short_replica(blocks.high, sizes, rank), blocks
         self.__dict__.update(vars(self._short) | {"_layers": None})
         self._per = len(blocks.high.sketch.parameters) - len(blocks.low.sketch.parameters)
@@ -171,7 +171,7 @@ class Tall(TimingReplica):
     def held(self, batch: Batch) -> list[Held]:
         return self._held(self._short.held(batch), LAYERS)
 
-    def part(self, places: Sequence[int]) -> Part:
+    def part(self, places: Sequence[int]) -> ParameterPart:
         return self._timed_part(places, [self.shapes[place] for place in places])
 
     def tensor_shard(self) -> TensorShard:
@@ -185,14 +185,14 @@ class Tall(TimingReplica):
         shards = self._moved([piece.shard for piece in short.pieces], 1, LAYERS)
         pieces = blocks.stretched(short.pieces, 1, LAYERS)
         found.pieces = [
-            Piece(whole, shard, piece.bias, piece.bias_place, piece.residual)
+            ShardedLayer(whole, shard, piece.bias, piece.bias_place, piece.residual)
             for whole, shard, piece in zip(wholes, shards, pieces, strict=True)
         ]
         (last,) = self._moved([short.last], 1, LAYERS, after=True)
         assert last is not None
         found.last = last
 
-        def costs(workload: Workload, samples: int) -> list[PieceCost]:
+        def costs(workload: Workload, samples: int) -> list[ShardedLayerCost]:
             return short_replica(workload, [samples] * size).tensor_shard().costs(_batch(workload, samples))
 
         found.costs = lambda batch: blocks.listed(("shares", size), costs, len(batch))
@@ -222,9 +222,9 @@ class Tall(TimingReplica):
             for i, size in enumerate(own)
         ]
 
-    def _timed_part(self, places: Sequence[int], parameters: Sequence[Tensor]) -> Part:
+    def _timed_part(self, places: Sequence[int], parameters: Sequence[Tensor]) -> ParameterPart:
         counted = self._blocks.part_cost([parameter.numel() for parameter in parameters])
-        return Part(places, parameters, self._sketch.clip_norm, lambda _: None, counted, device="meta")
+        return ParameterPart(places, parameters, self._sketch.clip_norm, lambda _: None, counted, device="meta")
 
 
 def _sum(terms: Sequence[tuple[float, Cost]]) -> Cost:

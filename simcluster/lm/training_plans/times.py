@@ -16,12 +16,12 @@ import torch
 from simcluster.algorithms.data_parallel.layer_units import cut_into_units, units_of_layers
 from simcluster.algorithms.local_steps.local_sgd import changed
 from simcluster.algorithms.local_steps.rounds import adopt, nesterov, outer_gradient
-from simcluster.algorithms.model_parallel.placement import Search
+from simcluster.algorithms.model_parallel.placement import StageSearch
 from simcluster.algorithms.timed import cost_of
 from simcluster.collectives.flat import lengths_of
 from simcluster.lm.plan.times import all_reduce
-from simcluster.lm.training_plans.ring import NUMBER_BYTES, Hop, Rounds, all_reduced_s, period_s, ring
-from simcluster.lm.training_plans.tall import Blocks
+from simcluster.lm.training_plans.ring import NUMBER_BYTES, RingHop, RingRounds, all_reduced_s, period_s, ring
+from simcluster.lm.training_plans.tall import GptBlocks
 from simcluster.topology import Device, Topology
 from simcluster.topology.model.duration import expected_s
 from simcluster.transport import Cost
@@ -29,7 +29,7 @@ from simcluster.workloads.data.samples import Batch
 
 
 @dataclass(frozen=True)
-class Step:
+class StepTime:
     """A step takes *step_s*, *compute_s* of it on the rank that computes longest; all ranks send *sent_bytes*."""
 
     step_s: float
@@ -37,10 +37,10 @@ class Step:
     sent_bytes: float
 
 
-class Group:
+class RankGroup:
     """The ranks on nodes *names* of *topology*, each with its batch, out of *sizes*."""
 
-    def __init__(self, topology: Topology, names: Sequence[str], blocks: Blocks, sizes: Sequence[int]) -> None:
+    def __init__(self, topology: Topology, names: Sequence[str], blocks: GptBlocks, sizes: Sequence[int]) -> None:
         self.topology, self.names, self.blocks, self.sizes = topology, tuple(names), blocks, tuple(sizes)
         self.devices = [device_of(topology, name) for name in names]
         self.replica = blocks.replica(sizes)
@@ -55,7 +55,7 @@ class Group:
         return sum(shape.numel() for shape in self.replica.shapes)
 
     @cached_property
-    def hops(self) -> list[Hop]:
+    def hops(self) -> list[RingHop]:
         return ring(self.topology, self.names)
 
     def on_each(self, cost: Callable[[int], Cost]) -> list[float]:
@@ -83,13 +83,13 @@ def device_of(topology: Topology, name: str) -> Device:
     return device
 
 
-def all_reduce_dp(group: Group, settings: dict[str, Any]) -> Step:
+def all_reduce_dp(group: RankGroup, settings: dict[str, Any]) -> StepTime:
     """A gradient, an all-reduce of it, an optimizer step."""
     sent = 2 * (len(group.names) - 1) * NUMBER_BYTES * group.numbers
-    return Step(_summed(group, group.works_s, settings["schedule"]), max(group.works_s), sent)
+    return StepTime(_summed(group, group.works_s, settings["schedule"]), max(group.works_s), sent)
 
 
-def _summed(group: Group, works_s: Sequence[float], schedule: str) -> float:
+def _summed(group: RankGroup, works_s: Sequence[float], schedule: str) -> float:
     """Return the seconds of *works_s* and an all-reduce of as many numbers as the model has."""
     if len(works_s) == 1:
         return works_s[0]
@@ -98,7 +98,7 @@ def _summed(group: Group, works_s: Sequence[float], schedule: str) -> float:
     return max(works_s) + all_reduce(group.topology, group.names).seconds(NUMBER_BYTES * group.numbers)
 
 
-def local_sgd(group: Group, settings: dict[str, Any]) -> Step:
+def local_sgd(group: RankGroup, settings: dict[str, Any]) -> StepTime:
     """*interval* steps of each rank alone, then the mean of their weights; per step, a part of a round."""
     vector, weights = torch.empty(group.numbers, device="meta"), group.replica.parameters
     extras = [
@@ -107,7 +107,7 @@ def local_sgd(group: Group, settings: dict[str, Any]) -> Step:
     return _rounds(group, settings, extras)
 
 
-def diloco(group: Group, settings: dict[str, Any]) -> Step:
+def diloco(group: RankGroup, settings: dict[str, Any]) -> StepTime:
     """*interval* steps of each rank alone, then an outer step along their mean movement."""
     vector, weights = torch.empty(group.numbers, device="meta"), group.replica.parameters
     rates = settings["outer_learning_rate"], settings["outer_momentum"]
@@ -119,25 +119,25 @@ def diloco(group: Group, settings: dict[str, Any]) -> Step:
     return _rounds(group, settings, extras)
 
 
-def _rounds(group: Group, settings: dict[str, Any], extras: Sequence[Cost]) -> Step:
+def _rounds(group: RankGroup, settings: dict[str, Any], extras: Sequence[Cost]) -> StepTime:
     interval = settings["interval"]
     extras_s = [sum(expected_s(device, cost) for cost in extras) for device in group.devices]
     works_s = [interval * work + extra for work, extra in zip(group.works_s, extras_s, strict=True)]
     sent = 2 * (len(group.names) - 1) * NUMBER_BYTES * group.numbers
     round_s = _summed(group, works_s, settings["schedule"])
-    return Step(round_s / interval, max(works_s) / interval, sent / interval)
+    return StepTime(round_s / interval, max(works_s) / interval, sent / interval)
 
 
-def zero(group: Group, settings: dict[str, Any]) -> Step:
+def zero(group: RankGroup, settings: dict[str, Any]) -> StepTime:
     """A gradient summed at the owners of its parts, their optimizer steps, and the weights back, by *stage*.
 
     Layers count as on the slowest rank, and hops as the slowest one.
     """
-    return _Zero(group, settings["stage"], settings["prefetch"]).step()
+    return _ZeroTimes(group, settings["stage"], settings["prefetch"]).step()
 
 
-class _Zero:
-    def __init__(self, group: Group, stage: int, prefetch: int) -> None:
+class _ZeroTimes:
+    def __init__(self, group: RankGroup, stage: int, prefetch: int) -> None:
         self._stage, self._prefetch, self._n = stage, prefetch, len(group.names)
         replica = group.replica
         units = cut_into_units(replica)
@@ -151,16 +151,16 @@ class _Zero:
         own = [torch.empty(lengths_of(numbers, self._n)[0], device="meta") for numbers in self._units]
         apply = replica.pieces(own).apply_cost()
         self._apply_s = max(expected_s(device, apply) for device in group.devices)
-        self._rounds = Rounds(group.hops)
+        self._rounds = RingRounds(group.hops)
 
-    def step(self) -> Step:
+    def step(self) -> StepTime:
         compute_s = sum(self._forward_s) + sum(self._backward_s) + self._apply_s
         gathered = sum(self._units[unit] for used in self._used for unit in used)
         sent = sum(self._units) + (2 * gathered if self._stage == 3 else sum(self._units))
         ends_s = [0.0, 0.0, 0.0]
         for i in (1, 2):
             ends_s[i] = self._sharded(ends_s[i - 1]) if self._stage == 3 else self._replicated(ends_s[i - 1])
-        return Step(ends_s[2] - ends_s[1], compute_s, (self._n - 1) * NUMBER_BYTES * sent)
+        return StepTime(ends_s[2] - ends_s[1], compute_s, (self._n - 1) * NUMBER_BYTES * sent)
 
     def _replicated(self, now_s: float) -> float:
         """Return the end of a step that begins at *now_s*, with the weights on every rank."""
@@ -203,7 +203,7 @@ class _Zero:
         return max(now_s, summed_s) + self._apply_s
 
 
-def tensor_parallel(group: Group, settings: dict[str, Any]) -> Step:
+def tensor_parallel(group: RankGroup, settings: dict[str, Any]) -> StepTime:
     """Two sums of activations over the ranks per layer with weights that are cut: one forward, one backward."""
     shard = group.replica.tensor_shard()
     costs = shard.costs(group.batches(sum(group.sizes)))
@@ -236,12 +236,12 @@ def tensor_parallel(group: Group, settings: dict[str, Any]) -> Step:
             now_s = all_reduced_s(group.hops, sums[i], now_s) if i < len(sums) else now_s
         ends_s.append(max(now_s))
     sent = 2 * (len(group.names) - 1) * NUMBER_BYTES * sum(sums)
-    return Step(ends_s[2] - ends_s[1], max(map(sum, zip(*works_s, strict=True))), sent)
+    return StepTime(ends_s[2] - ends_s[1], max(map(sum, zip(*works_s, strict=True))), sent)
 
 
-def pipeline(group: Group, settings: dict[str, Any]) -> Step:
+def pipeline(group: RankGroup, settings: dict[str, Any]) -> StepTime:
     """Micro-batches through the stages and back, then each rank's optimizer step; from flush to flush."""
-    search = Search(group.replica, settings, group.topology, group.names)
+    search = StageSearch(group.replica, settings, group.topology, group.names)
     order = range(len(group.names))
     plan = search.plan(order)
     applies_s = [
@@ -256,10 +256,10 @@ def pipeline(group: Group, settings: dict[str, Any]) -> Step:
         tied_s += search.tied_s(place, found)
         sent += len(found) * (len(found) - 1) * group.replica.shapes[place].nbytes
     # The first stage is the last one to go backward, and the next step waits for it.
-    return Step(search.flush_s(plan, order) + tied_s + applies_s[0], compute_s + max(applies_s), float(sent))
+    return StepTime(search.flush_s(plan, order) + tied_s + applies_s[0], compute_s + max(applies_s), float(sent))
 
 
-TIMES: dict[str, Callable[[Group, dict[str, Any]], Step]] = {
+TIMES: dict[str, Callable[[RankGroup, dict[str, Any]], StepTime]] = {
     "all_reduce_dp": all_reduce_dp,
     "zero": zero,
     "pipeline": pipeline,

@@ -15,8 +15,8 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from simcluster.errors import UsageError
 from simcluster.runs.calls import SCRIPT, CallTotals, call_totals, step_s
-from simcluster.runs.comparison.prediction import Predicted, PredictedMemory, links, memory, phases
-from simcluster.runs.comparison.settings import ABSENT, Setting, differences
+from simcluster.runs.comparison.prediction import PredictedMemory, PredictedTime, links, memory, phases
+from simcluster.runs.comparison.settings import ABSENT, SettingDifference, differences
 from simcluster.runs.folder import topology_of
 
 if TYPE_CHECKING:
@@ -56,7 +56,7 @@ class MetricsCompared:
     first: MetricDifference | None
 
 
-class Unlike(NamedTuple):
+class KernelDifference(NamedTuple):
     """Kernels of *node* in both runs."""
 
     node: str
@@ -69,7 +69,7 @@ class Unlike(NamedTuple):
 class Judgement:
     """*found* lists differences of the kernels. *difference* is that of the weights; None if a run has none."""
 
-    found: list[Unlike]
+    found: list[KernelDifference]
     difference: float | None
 
     @property
@@ -87,14 +87,14 @@ class Judgement:
 
 
 @dataclass(frozen=True)
-class Pair:
+class RunPair:
     """Two runs, their equalities and differences."""
 
     a: RunFolder
     b: RunFolder
 
     @cached_property
-    def settings(self) -> list[Setting]:
+    def settings(self) -> list[SettingDifference]:
         """Every setting that differs: see `differences`."""
         return differences(self.a.config, self.b.config)
 
@@ -117,7 +117,7 @@ class Pair:
             return None
         nodes = self.b.summary["nodes"]
         found = [
-            Unlike(name, key, str(one[key]), str(other[key]))
+            KernelDifference(name, key, str(one[key]), str(other[key]))
             for name, node in self.a.summary["nodes"].items()
             # A run without kernels, or one of them, counts as alike.
             if (one := node.get("numerics")) and (other := nodes.get(name, {}).get("numerics"))
@@ -169,7 +169,7 @@ class Pair:
         return {"level": told["level"], "low": low, "expected": expected_s, "high": high, "inside": inside}
 
     @cached_property
-    def phases(self) -> dict[str, dict[str, Predicted]]:
+    def phases(self) -> dict[str, dict[str, PredictedTime]]:
         """Node -> phase -> predicted and measured time; empty unless one run is a prediction of the other."""
         both = self.predicted_and_measured
         return phases(*both) if both else {}
@@ -180,7 +180,7 @@ class Pair:
         return memory(*(self.predicted_and_measured or (self.b, self.b)))
 
     @cached_property
-    def transits(self) -> dict[str, Predicted]:
+    def transits(self) -> dict[str, PredictedTime]:
         """Link -> time from send to receipt of what crossed it; empty unless one run predicts the other."""
         both = self.predicted_and_measured
         if both is None:

@@ -26,7 +26,7 @@ PHASES = ("compute", "send", "recv", "wait")
 Interval: TypeAlias = tuple[float, float]
 
 
-class Predicted(NamedTuple):
+class PredictedTime(NamedTuple):
     """The same time twice, in seconds."""
 
     predicted_s: float
@@ -63,22 +63,24 @@ def memory(predicted: RunFolder, measured: RunFolder) -> dict[str, PredictedMemo
     return found if any(each != (None, None) for each in found.values()) else {}
 
 
-def phases(predicted: RunFolder, measured: RunFolder) -> dict[str, dict[str, Predicted]]:
+def phases(predicted: RunFolder, measured: RunFolder) -> dict[str, dict[str, PredictedTime]]:
     """Node -> phase -> times, of the nodes that both runs have."""
     a, b = _phases_by_node(predicted), _phases_by_node(measured)
-    return {node: {key: Predicted(a[node][key], b[node][key]) for key in PHASES} for node in a if node in b}
+    return {node: {key: PredictedTime(a[node][key], b[node][key]) for key in PHASES} for node in a if node in b}
 
 
-def links(predicted: RunFolder, measured: RunFolder, topology: Topology) -> dict[str, Predicted]:
+def links(predicted: RunFolder, measured: RunFolder, topology: Topology) -> dict[str, PredictedTime]:
     """Link -> seconds from send to receipt of all messages that crossed it in either run; *topology* is of both."""
     a, b = _seconds_by_link(predicted, topology), _seconds_by_link(measured, topology)
-    return {link.name: Predicted(a[link.name], b[link.name]) for link in topology.links if a[link.name] or b[link.name]}
+    return {
+        link.name: PredictedTime(a[link.name], b[link.name]) for link in topology.links if a[link.name] or b[link.name]
+    }
 
 
-def steps(predicted: RunFolder, measured: RunFolder) -> dict[int, Predicted]:
+def steps(predicted: RunFolder, measured: RunFolder) -> dict[int, PredictedTime]:
     """Step -> its time from one record to the next, the mean over nodes, for the steps that both runs have."""
     a, b = _seconds_by_step(predicted), _seconds_by_step(measured)
-    return {step: Predicted(a[step], b[step]) for step in sorted(a) if step in b}
+    return {step: PredictedTime(a[step], b[step]) for step in sorted(a) if step in b}
 
 
 def _seconds_by_step(run: RunFolder) -> dict[int, float]:

@@ -11,17 +11,17 @@ from simcluster.documents.captured.source import is_captured, placeless
 from simcluster.runs.flat_config import names_of
 
 
-class Absent:
+class AbsentSetting:
     """Stands for a setting that one of two runs lacks, since None is a value."""
 
     def __repr__(self) -> str:
         return "absent"
 
 
-ABSENT: Final = Absent()
+ABSENT: Final = AbsentSetting()
 
 
-class Setting(NamedTuple):
+class SettingDifference(NamedTuple):
     """A dotted key of the configuration, and its values in the two runs."""
 
     key: str
@@ -29,7 +29,7 @@ class Setting(NamedTuple):
     b: Any
 
 
-def differences(a: Mapping[str, Any], b: Mapping[str, Any]) -> list[Setting]:
+def differences(a: Mapping[str, Any], b: Mapping[str, Any]) -> list[SettingDifference]:
     """Return the settings that differ, in the order of *a*'s configuration, then of *b*'s.
 
     A setting of a shipped algorithm or workload that one run leaves out has its default there. Topologies that mean the
@@ -40,7 +40,7 @@ def differences(a: Mapping[str, Any], b: Mapping[str, Any]) -> list[Setting]:
     a, b = _completed(a, b), _completed(b, a)
     flat_a, flat_b = dict(_flat(a)), dict(_flat(b))
     keys = dict.fromkeys([*flat_a, *flat_b])
-    found = [Setting(key, flat_a.get(key, ABSENT), flat_b.get(key, ABSENT)) for key in keys]
+    found = [SettingDifference(key, flat_a.get(key, ABSENT), flat_b.get(key, ABSENT)) for key in keys]
     # 1, 1.0 and True are equal in Python, but as settings True and 1 differ.
     return [
         one for one in found if _named(one.a) != _named(one.b) or isinstance(one.a, bool) != isinstance(one.b, bool)

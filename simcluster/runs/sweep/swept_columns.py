@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     import pandas as pd
 
 
-class Unit(NamedTuple):
+class ColumnUnit(NamedTuple):
     """A unit of the columns with names that end in *suffix*: their numbers are of *size* base units each."""
 
     suffix: str
@@ -37,13 +37,13 @@ def _bandwidth(bandwidth_Bps: float) -> str:
 
 
 UNITS: Final = (
-    Unit("_bps", units.parse_bandwidth_or_zero, _bandwidth, 1 / 8),
-    Unit("_s", units.parse_latency, units.write_latency),
-    Unit("_bytes", units.parse_size, _size),
-    Unit("_flops_per_s", units.parse_rate, units.write_rate),
-    Unit("_flops", units.parse_amount, _in("FLOP")),
-    Unit("_w", units.parse_power, _in("W")),
-    Unit("_usd_per_h", units.parse_price, _in("USD/h")),
+    ColumnUnit("_bps", units.parse_bandwidth_or_zero, _bandwidth, 1 / 8),
+    ColumnUnit("_s", units.parse_latency, units.write_latency),
+    ColumnUnit("_bytes", units.parse_size, _size),
+    ColumnUnit("_flops_per_s", units.parse_rate, units.write_rate),
+    ColumnUnit("_flops", units.parse_amount, _in("FLOP")),
+    ColumnUnit("_w", units.parse_power, _in("W")),
+    ColumnUnit("_usd_per_h", units.parse_price, _in("USD/h")),
 )
 
 

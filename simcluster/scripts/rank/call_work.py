@@ -12,13 +12,13 @@ from torch import Tensor
 from torch.futures import Future
 
 from simcluster.scripts.arena import NOWHERE, as_numbers, bytes_of
-from simcluster.scripts.messages import Answer, CallAwaited, TensorPlace
+from simcluster.scripts.messages import ArenaPlace, CallAwaited, ClusterAnswer
 from simcluster.scripts.rank.node_link import NodeLink
 
 POLL_S, LONGEST_POLL_S = 1e-6, 1e-3
 """How long a script that asks whether a call has ended waits for the answer, at first and at most."""
 
-Results = Sequence[tuple[TensorPlace, Tensor]]
+Results = Sequence[tuple[ArenaPlace, Tensor]]
 
 
 class CallFuture(Future[Any]):
@@ -75,7 +75,7 @@ class CallWork(dist._Work):  # type: ignore[name-defined, misc]
     *places* are all that it has in the arena.
     """
 
-    def __init__(self, link: NodeLink, number: int, places: Sequence[TensorPlace], results: Results) -> None:
+    def __init__(self, link: NodeLink, number: int, places: Sequence[ArenaPlace], results: Results) -> None:
         super().__init__()
         self._link = link
         self._number = number
@@ -125,7 +125,7 @@ class CallWork(dist._Work):  # type: ignore[name-defined, misc]
             self._future = future
         return future
 
-    def _ask(self, limit_s: float | None) -> Answer:
+    def _ask(self, limit_s: float | None) -> ClusterAnswer:
         answer = self._link.ask(CallAwaited(number=self._number, timeout_s=limit_s))
         if not answer.error:
             self._source = answer.source

@@ -19,7 +19,7 @@ import msgspec
 from simcluster.documents.own_frames import is_users
 from simcluster.process.signals import kill_group
 from simcluster.scripts.arena import SharedArena
-from simcluster.scripts.messages import Answer, FromRank
+from simcluster.scripts.messages import ClusterAnswer, FromRank
 from simcluster.scripts.rank.work_meter import Meter
 
 _is_users = lru_cache(maxsize=4096)(is_users)
@@ -36,7 +36,7 @@ class NodeLink:
         self._asking, self._answers = asking, answers
         self._meter = meter
         self._encode = msgspec.msgpack.Encoder().encode
-        self._decode = msgspec.msgpack.Decoder(Answer).decode
+        self._decode = msgspec.msgpack.Decoder(ClusterAnswer).decode
 
     @property
     def is_ranks(self) -> bool:
@@ -57,7 +57,7 @@ class NodeLink:
         except OSError:
             end_with_node(self.arena.folder)
 
-    def ask(self, message: FromRank) -> Answer:
+    def ask(self, message: FromRank) -> ClusterAnswer:
         """Send *message*, and wait for its answer."""
         self.tell(message)
         try:

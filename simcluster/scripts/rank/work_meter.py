@@ -14,7 +14,7 @@ from torch.utils._pytree import tree_leaves
 from torch.utils.flop_counter import flop_registry
 
 from simcluster.compute.matrix_product import MATRIX_PRODUCT, PRODUCT_FLOPS, matrix_product_s
-from simcluster.scripts.messages import Spent
+from simcluster.scripts.messages import ScriptWork
 from simcluster.scripts.rank.memory_meter import MemoryMeter
 
 COUNTED, MEASURED, FREE = COSTS = ("counted", "measured", "free")
@@ -45,10 +45,10 @@ class ProcessorMeter:
         self._flops_per_s = flops_per_s
         self._began_s = _processor_s()
 
-    def take(self) -> Spent:
+    def take(self) -> ScriptWork:
         """Return the work since the last call."""
         began_s, self._began_s = self._began_s, _processor_s()
-        return Spent((self._began_s - began_s) * self._flops_per_s, kind=MATRIX_PRODUCT)
+        return ScriptWork((self._began_s - began_s) * self._flops_per_s, kind=MATRIX_PRODUCT)
 
 
 def holds_parts(types: Any) -> bool:
@@ -88,9 +88,9 @@ class WorkMeter(TorchDispatchMode):
             self._count(func, args, kwargs, result)
         return result
 
-    def take(self) -> Spent:
+    def take(self) -> ScriptWork:
         """Return the work since the last call."""
-        spent = Spent(self._flops, self._bytes, self._operators, self.memory.peak_bytes)
+        spent = ScriptWork(self._flops, self._bytes, self._operators, self.memory.peak_bytes)
         self._flops, self._bytes, self._operators = 0.0, 0, 0
         return spent
 

@@ -124,7 +124,7 @@ class Hop(NamedTuple):
         return self.link.b if self.forward else self.link.a
 
 
-class Written(Protocol):
+class DocumentSource(Protocol):
     """What a topology's document can be made of."""
 
     def document(self) -> Mapping[str, Any]: ...
@@ -157,7 +157,7 @@ class Topology:
     misfit: Factors = ()
     startup_s: Factors = ()
     machines: Mapping[str, Machine] = field(default_factory=dict)
-    source: Mapping[str, Any] | Written = field(default_factory=dict, compare=False, repr=False)
+    source: Mapping[str, Any] | DocumentSource = field(default_factory=dict, compare=False, repr=False)
     generated: Mapping[str, Any] | None = field(default=None, compare=False, repr=False)
 
     # Static methods, set by simcluster.topology, since each reads what it makes like a file. A test compares the lines

@@ -7,7 +7,7 @@ from typing import Annotated, ClassVar
 
 from pydantic import Field
 
-from simcluster.documents.models import Wrong
+from simcluster.documents.models import WrongValue
 from simcluster.documents.values import Positive, number, positive_time, quantity
 from simcluster.units import TIMES, format_latency
 
@@ -20,7 +20,7 @@ _A_SOJOURN = "a time with its unit, at least 10 us"
 def _sojourn(text: object) -> float:
     time_s = positive_time(text)
     if time_s < SHORTEST_S:
-        raise Wrong(_A_SOJOURN)
+        raise WrongValue(_A_SOJOURN)
     return time_s
 
 

@@ -32,10 +32,10 @@ MOST_LINKS = 2 * MOST_WORKERS
 Made: TypeAlias = dict[str, Any]
 """A document with nodes and links."""
 
-Generator = TypeVar("Generator", bound="Callable[..., Shape]")
+Generator = TypeVar("Generator", bound="Callable[..., TopologyShape]")
 
 
-class Shape(NamedTuple):
+class TopologyShape(NamedTuple):
     """A document in short: the keys of each node, and (a, b, keys) of each link. Equal keys are one object.
 
     *head* has the other keys of the document.
@@ -60,14 +60,14 @@ class Recipe(NamedTuple):
     settings: Mapping[str, Any]
     head: Mapping[str, Any]
 
-    def shape(self) -> Shape:
+    def shape(self) -> TopologyShape:
         return GENERATORS[self.name](**self.settings)._replace(head=self.head)
 
     def document(self) -> Made:
         return self.shape().document()
 
 
-GENERATORS: dict[str, Callable[..., Shape]] = {}
+GENERATORS: dict[str, Callable[..., TopologyShape]] = {}
 """By name: in a file `generator: NAME`, in Python `Topology.NAME`."""
 
 
@@ -80,44 +80,44 @@ def generator(make: Generator) -> Generator:
 @generator
 def star(
     workers: int, *, bandwidth: Given = RATE, latency: Given = LATENCY, duplex: Duplex = "full", device: Keys = DEVICE
-) -> Shape:
+) -> TopologyShape:
     """Connect *workers* to one switch: a message crosses two links."""
     names = _names(workers, at_least=1)
     nodes = _workers(names, device) | {"sw": {"kind": "switch"}}
     links = _links(((name, "sw") for name in names), bandwidth, latency, duplex)
-    return Shape(f"star-{workers}", nodes, links)
+    return TopologyShape(f"star-{workers}", nodes, links)
 
 
 @generator
 def ring(
     workers: int, *, bandwidth: Given = RATE, latency: Given = LATENCY, duplex: Duplex = "full", device: Keys = DEVICE
-) -> Shape:
+) -> TopologyShape:
     """Link each of *workers* (at least 3) to the next, and the last to the first."""
     names = _names(workers, at_least=3)
     links = _links(_closed(names), bandwidth, latency, duplex)
-    return Shape(f"ring-{workers}", _workers(names, device), links)
+    return TopologyShape(f"ring-{workers}", _workers(names, device), links)
 
 
 @generator
 def chain(
     workers: int, *, bandwidth: Given = RATE, latency: Given = LATENCY, duplex: Duplex = "full", device: Keys = DEVICE
-) -> Shape:
+) -> TopologyShape:
     """Link each of *workers* to the next."""
     names = _names(workers, at_least=1)
     links = _links(pairwise(names), bandwidth, latency, duplex)
-    return Shape(f"chain-{workers}", _workers(names, device), links)
+    return TopologyShape(f"chain-{workers}", _workers(names, device), links)
 
 
 @generator
 def complete(
     workers: int, *, bandwidth: Given = RATE, latency: Given = LATENCY, duplex: Duplex = "full", device: Keys = DEVICE
-) -> Shape:
+) -> TopologyShape:
     """Link each of *workers* to every other."""
     if workers * (workers - 1) // 2 > MOST_LINKS:
         raise UsageError(f"{workers} workers, each with a link to every other: at most {MOST_LINKS} links")
     names = _names(workers, at_least=1)
     links = _links(combinations(names, 2), bandwidth, latency, duplex)
-    return Shape(f"complete-{workers}", _workers(names, device), links)
+    return TopologyShape(f"complete-{workers}", _workers(names, device), links)
 
 
 @generator
@@ -129,7 +129,7 @@ def torus(
     latency: Given = LATENCY,
     duplex: Duplex = "full",
     device: Keys = DEVICE,
-) -> Shape:
+) -> TopologyShape:
     """Make a grid of rings, by rows and by columns. A row or column of two has one link, of one none."""
     if rows < 1 or columns < 1:
         raise UsageError(f"a torus of {rows} x {columns}: at least 1 x 1")
@@ -138,7 +138,7 @@ def torus(
     names = [[f"n{row}_{column}" for column in range(columns)] for row in range(rows)]
     pairs = [pair for line in [*names, *zip(*names, strict=True)] for pair in _closed(line)]
     nodes = _workers([name for row in names for name in row], device)
-    return Shape(f"torus-{rows}x{columns}", nodes, _links(pairs, bandwidth, latency, duplex))
+    return TopologyShape(f"torus-{rows}x{columns}", nodes, _links(pairs, bandwidth, latency, duplex))
 
 
 @generator
@@ -152,7 +152,7 @@ def two_sites(
     wan_latency: Given = "20 ms",
     duplex: Duplex = "full",
     device: Keys = DEVICE,
-) -> Shape:
+) -> TopologyShape:
     """Join two stars, around sw0 and sw1, by one slow link between their switches."""
     if workers_a < 1 or workers_b < 0:
         raise UsageError(f"{workers_a} and {workers_b} workers: at least 1 and 0")
@@ -164,7 +164,7 @@ def two_sites(
     nodes |= {f"sw{site}": {"kind": "switch", "site": f"site {site}"} for site in (0, 1)}
     links = _links(((name, f"sw{site}") for name, site in sites.items()), bandwidth, latency, duplex)
     links += _links([("sw0", "sw1")], wan_bandwidth, wan_latency, duplex)
-    return Shape(f"two-sites-{workers_a}-{workers_b}", nodes, links)
+    return TopologyShape(f"two-sites-{workers_a}-{workers_b}", nodes, links)
 
 
 def _closed(line: Sequence[str]) -> list[tuple[str, str]]:

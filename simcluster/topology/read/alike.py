@@ -8,13 +8,13 @@ from typing import Any
 
 from simcluster.errors import UsageError
 from simcluster.topology.model.model import Link, Node, Topology
-from simcluster.topology.presets.generators import Shape
+from simcluster.topology.presets.generators import TopologyShape
 
 HEAD = ("name", "description")
 """Keys of a document that do not refer to its nodes and links."""
 
 
-def alike(shape: Shape, check: Callable[[dict[str, Any]], Topology]) -> Topology | None:
+def alike(shape: TopologyShape, check: Callable[[dict[str, Any]], Topology]) -> Topology | None:
     """Return the topology that *check* would read from the document of *shape*; None if only reading can tell.
 
     Its source is a sample. Names that are the same twice, and nodes without a path to the others, are not looked for:
@@ -36,7 +36,7 @@ def alike(shape: Shape, check: Callable[[dict[str, Any]], Topology]) -> Topology
     return replace(read, nodes=nodes, links=links)
 
 
-def _sample(shape: Shape) -> Shape:
+def _sample(shape: TopologyShape) -> TopologyShape:
     """Return a part of *shape* with each kind of link between each two kinds of nodes, and each kind of node."""
     nodes: dict[str, Mapping[str, Any]] = {}
     links, seen = [], set()

@@ -14,7 +14,7 @@ from simcluster.documents.values import (
     Bandwidth,
     Schema,
     Time,
-    Value,
+    ValueValidator,
     bandwidth,
     number,
     one_of,
@@ -121,6 +121,6 @@ def _either(alone: Schema, made: type[Block]) -> Schema:
     return {"anyOf": [alone, schema_of(made)]}
 
 
-JitterOf = Annotated[Jitter, Value(_jitter, _either(quantity_schema(TIMES), JitterBlock))]
-BackgroundOf = Annotated[Background, Value(_background, _either(quantity_schema(BANDWIDTHS), BackgroundBlock))]
-RateTraceOf = Annotated[RateTraceBlock, Value(_rate_trace, schema_of(RateTraceBlock))]
+JitterOf = Annotated[Jitter, ValueValidator(_jitter, _either(quantity_schema(TIMES), JitterBlock))]
+BackgroundOf = Annotated[Background, ValueValidator(_background, _either(quantity_schema(BANDWIDTHS), BackgroundBlock))]
+RateTraceOf = Annotated[RateTraceBlock, ValueValidator(_rate_trace, schema_of(RateTraceBlock))]

@@ -11,7 +11,7 @@ from typing import Annotated, Any, ClassVar
 from pydantic import Field
 from pydantic_core import InitErrorDetails
 
-from simcluster.documents.models import Block, Keys, Wrong, block_of, fault, refuse, tried
+from simcluster.documents.models import Block, Keys, WrongValue, block_of, fault, refuse, tried
 from simcluster.documents.values import (
     Bandwidth,
     Latency,
@@ -21,7 +21,7 @@ from simcluster.documents.values import (
     Price,
     Rate,
     Schema,
-    Value,
+    ValueValidator,
     block,
     one_of,
     quantity_schema,
@@ -60,7 +60,7 @@ _PROFILE: Schema = {
 
 def _profile(block: object) -> Profile:
     if not isinstance(block, Mapping) or not block:
-        raise Wrong("a mapping of kinds of work to times: {mnist_mlp/gradient: 1.2 ms}")
+        raise WrongValue("a mapping of kinds of work to times: {mnist_mlp/gradient: 1.2 ms}")
     found: list[Any] = []
     kinds = []
     for kind, value in block.items():
@@ -153,7 +153,7 @@ class AcceleratorBlock(Block):
     memory_bytes: PositiveSize | None = Field(None, alias="memory")
     work_overhead_s: Latency | None = Field(None, alias="work_overhead")
     operator_overhead_s: Latency | None = Field(None, alias="operator_overhead")
-    profile: Annotated[Profile, Value(_profile, _PROFILE)] | None = None
+    profile: Annotated[Profile, ValueValidator(_profile, _PROFILE)] | None = None
 
     def made(self, preset: Accelerator | None) -> Accelerator:
         values = {name: getattr(self, name) for name in self.model_fields_set}
@@ -177,8 +177,8 @@ class DeviceBlock(Block):
     power_idle_W: Power | None = Field(None, alias="power_idle")
     power_busy_W: Power | None = Field(None, alias="power_busy")
     price_USD_per_h: Price | None = Field(None, alias="price_per_hour")
-    profile: Annotated[Profile, Value(_profile, _PROFILE)] | None = None
-    straggler: Annotated[Straggler, Value(_straggler, _straggler_schema)] | None = None
+    profile: Annotated[Profile, ValueValidator(_profile, _PROFILE)] | None = None
+    straggler: Annotated[Straggler, ValueValidator(_straggler, _straggler_schema)] | None = None
     accelerator: Annotated[AcceleratorBlock, block(AcceleratorBlock)] | None = None
 
     @classmethod

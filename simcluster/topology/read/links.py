@@ -9,9 +9,9 @@ from typing import Annotated, Any, ClassVar, TypeAlias, get_args
 from pydantic import Field
 from pydantic_core import InitErrorDetails
 
-from simcluster.documents.models import Block, Wrong, fault, tried
-from simcluster.documents.reading import Reading
-from simcluster.documents.values import Bandwidth, Latency, Schema, Value, number, one_of, text
+from simcluster.documents.models import Block, WrongValue, fault, tried
+from simcluster.documents.reading import DocumentReading
+from simcluster.documents.values import Bandwidth, Latency, Schema, ValueValidator, number, one_of, text
 from simcluster.errors import MOST_PROBLEMS, nearest
 from simcluster.topology.model.model import Duplex, Link
 from simcluster.topology.model.spread import NONE
@@ -30,7 +30,7 @@ def _read_ends(value: object) -> Ends:
     # A node may be called 7, and 7 is a number to YAML.
     if isinstance(value, list) and len(value) == 2 and all(type(end) in (str, int) for end in value):
         return str(value[0]), str(value[1])
-    raise Wrong("two names of nodes: [a, b]")
+    raise WrongValue("two names of nodes: [a, b]")
 
 
 _ENDS: Schema = {"type": "array", "items": {"type": ["string", "integer"]}, "minItems": 2, "maxItems": 2}
@@ -42,7 +42,7 @@ class LinkBlock(Block):
     """A link, by the fields of Link."""
 
     rules: ClassVar[dict[str, Any]] = {"anyOf": [{"required": ["type"]}, {"required": ["bandwidth", "latency"]}]}
-    between: Annotated[Ends, Value(_read_ends, _ENDS)]
+    between: Annotated[Ends, ValueValidator(_read_ends, _ENDS)]
     type: Annotated[str, one_of(LINKS)] | None = None
     bandwidth_Bps: Bandwidth | None = Field(None, alias="bandwidth")
     latency_s: Latency | None = Field(None, alias="latency")
@@ -96,7 +96,7 @@ _SAME = frozenset({"type", "ack_share", "jitter", "loss", "background", "medium"
 LINK_KEYS = LinkBlock.known.names
 
 
-def read_links(reading: Reading, nodes: Collection[str]) -> tuple[list[Link | None], list[Ends | None]]:
+def read_links(reading: DocumentReading, nodes: Collection[str]) -> tuple[list[Link | None], list[Ends | None]]:
     """Return (links between *nodes*, their ends), None for what could not be read."""
     given = reading.document.data.get("links")
     given = given if isinstance(given, list) else []
@@ -113,7 +113,7 @@ def read_links(reading: Reading, nodes: Collection[str]) -> tuple[list[Link | No
 
 
 def _check_ends(
-    reading: Reading, index: int, ends: Ends, nodes: Collection[str], first: dict[frozenset[str] | str, int]
+    reading: DocumentReading, index: int, ends: Ends, nodes: Collection[str], first: dict[frozenset[str] | str, int]
 ) -> None:
     """Report unknown nodes, and links that are not the *first* between two nodes or of a name (a-b to c, a to b-c)."""
     (a, b), path = ends, ("links", index, "between")

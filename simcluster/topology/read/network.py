@@ -9,7 +9,7 @@ from typing import Annotated, Any, ClassVar, get_args
 from pydantic import Field
 
 from simcluster.documents.models import Block
-from simcluster.documents.reading import Reading
+from simcluster.documents.reading import DocumentReading
 from simcluster.documents.values import Latency, Size, list_of, mapping_of, one_of, only, whole
 from simcluster.errors import nearest
 from simcluster.topology.model.compute import Machine
@@ -69,7 +69,7 @@ class NetworkBlock(Block):
         return {"paths": paths, "background": tuple(flows), "machines": machines, **same}
 
 
-def check_network(reading: Reading, nodes: Nodes, links: list[Link | None]) -> None:
+def check_network(reading: DocumentReading, nodes: Nodes, links: list[Link | None]) -> None:
     """Report what is wrong with the machines of *nodes*, and the routes and the background between them."""
     machines = reading.document.get(("machines",))
     known = list(map(str, machines)) if isinstance(machines, dict) else []

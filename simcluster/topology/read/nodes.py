@@ -11,9 +11,9 @@ from typing import Annotated, Any, ClassVar, NamedTuple
 from pydantic import Field
 from pydantic_core import InitErrorDetails
 
-from simcluster.documents.models import Block, Wrong, fault
-from simcluster.documents.reading import Reading
-from simcluster.documents.values import Bandwidth, Flag, Latency, Schema, Size, Value, schema_of, text, whole
+from simcluster.documents.models import Block, WrongValue, fault
+from simcluster.documents.reading import DocumentReading
+from simcluster.documents.values import Bandwidth, Flag, Latency, Schema, Size, ValueValidator, schema_of, text, whole
 from simcluster.topology.model.compute import ACCELERATORS, AUTO, CPU, wrong_compute
 from simcluster.topology.model.model import Node
 from simcluster.topology.model.spread import NONE
@@ -40,7 +40,7 @@ def _address(value: object) -> str:
     except ValueError:
         # Four numbers with dots are a mistyped IP address, not a host name.
         if not isinstance(value, str) or re.fullmatch(r"[\d.]+", value) or not _HOST.fullmatch(value):
-            raise Wrong("an IP address or a host's name") from None
+            raise WrongValue("an IP address or a host's name") from None
     return str(value)
 
 
@@ -49,12 +49,12 @@ def _words(words: object) -> tuple[str, ...]:
         fits = all(isinstance(word, str) and _ARGUMENT.fullmatch(word) for word in words)
         if fits and _WORD.fullmatch(words[0]):
             return tuple(words)
-    raise Wrong("a list of words that start simcluster there: [uv, run, simcluster]")
+    raise WrongValue("a list of words that start simcluster there: [uv, run, simcluster]")
 
 
 def _compute(value: object) -> str:
     if wrong := wrong_compute(value):
-        raise Wrong(wrong)
+        raise WrongValue(wrong)
     return str(value)
 
 
@@ -69,7 +69,7 @@ class LaunchBlock(Block):
 
     rules: ClassVar[dict[str, Any]] = _ONE_COMMAND
     python: Annotated[str, text(_WORD, _PYTHON)] | None = None
-    command: Annotated[tuple[str, ...], Value(_words, _COMMAND)] = ()
+    command: Annotated[tuple[str, ...], ValueValidator(_words, _COMMAND)] = ()
     processes: Annotated[int, whole(1, MOST_PROCESSES)] | None = Field(None, alias="nproc_per_node")
 
     @property
@@ -100,14 +100,14 @@ class NodeBlock(LaunchBlock, DeviceBlock):
     recv_overhead_s: Latency = Field(0.0, alias="recv_overhead")
     host_bandwidth_Bps: Bandwidth = Field(math.inf, alias="host_bandwidth")
     send_buffer_bytes: Size = Field(0, alias="send_buffer")
-    address: Annotated[str, Value(_address, _ADDRESS)] | None = None
+    address: Annotated[str, ValueValidator(_address, _ADDRESS)] | None = None
     port: Annotated[int, whole(1, 65535)] | None = None
     ssh: Annotated[str, text(_SSH, "[user@]host, as the ssh command takes it")] | None = None
     site: Site | None = None
     gateway: Flag = True
     machine: Annotated[str, text(NODE_NAME, NODE_NAME_EXPECTED)] | None = None
     spread: NodeSpread = NONE
-    compute: Annotated[str, Value(_compute, _COMPUTE)] = CPU
+    compute: Annotated[str, ValueValidator(_compute, _COMPUTE)] = CPU
 
     @classmethod
     def faults(cls, given: Mapping[str, Any]) -> Iterable[InitErrorDetails]:
@@ -164,7 +164,7 @@ def node_schema() -> Schema:
     return {"if": kind("switch"), "then": switch, "else": others}
 
 
-class Part(NamedTuple):
+class LinkEnd(NamedTuple):
     """A node as seen by its links, as far as known even if it is invalid: then *node* is None."""
 
     node: Node | None
@@ -173,7 +173,7 @@ class Part(NamedTuple):
     is_worker: bool
 
 
-def read_node(reading: Reading, name: str) -> Part:
+def read_node(reading: DocumentReading, name: str) -> LinkEnd:
     """Return the node called *name* in the document."""
     path, before = ("nodes", name), len(reading.problems)
     if not NODE_NAME.fullmatch(name):
@@ -190,10 +190,10 @@ def read_node(reading: Reading, name: str) -> Part:
     node = made.node(name) if made is not None and len(reading.problems) == before else None
     gateway = block is SwitchBlock or given.get("gateway") is not False
     is_worker = block is NodeBlock and (kind is None or kind in ("worker", "host"))
-    return Part(node, gateway, block is NodeBlock, is_worker)
+    return LinkEnd(node, gateway, block is NodeBlock, is_worker)
 
 
-def read_nodes(reading: Reading) -> dict[str, Part]:
+def read_nodes(reading: DocumentReading) -> dict[str, LinkEnd]:
     """Return the nodes of the document by name."""
     given = reading.document.data.get("nodes")
     if not isinstance(given, dict) or not given:

@@ -12,9 +12,9 @@ import networkx
 from pydantic import Field
 
 from simcluster.documents.models import Block
-from simcluster.documents.reading import Reading
+from simcluster.documents.reading import DocumentReading
 from simcluster.documents.shipped import find
-from simcluster.documents.values import Schema, Value, block, only, schema_of
+from simcluster.documents.values import Schema, ValueValidator, block, only, schema_of
 from simcluster.documents.yaml import Document
 from simcluster.documents.yaml import load as load_yaml
 from simcluster.documents.yaml import loads as loads_yaml
@@ -25,7 +25,7 @@ from simcluster.topology.read import foreign
 from simcluster.topology.read.generated import GENERATOR, expand
 from simcluster.topology.read.links import Ends, LinkBlock, read_links
 from simcluster.topology.read.network import NetworkBlock, check_network
-from simcluster.topology.read.nodes import NODE_NAME, LaunchBlock, Part, node_schema, read_nodes
+from simcluster.topology.read.nodes import NODE_NAME, LaunchBlock, LinkEnd, node_schema, read_nodes
 from simcluster.topology.read.overrides import apply
 from simcluster.topology.read.processes import with_processes
 from simcluster.topology.read.spread import several_lengths
@@ -63,8 +63,8 @@ class HeadBlock(Block):
 class TopologyBlock(NetworkBlock, HeadBlock):
     """A topology document; its nodes and links are read one by one."""
 
-    nodes: Annotated[dict[str, Any], Value(_nodes, _nodes_schema)]
-    links: Annotated[list[Any], Value(_links, {"type": "array", "items": schema_of(LinkBlock)})] = Field([])
+    nodes: Annotated[dict[str, Any], ValueValidator(_nodes, _nodes_schema)]
+    links: Annotated[list[Any], ValueValidator(_links, {"type": "array", "items": schema_of(LinkBlock)})] = Field([])
 
 
 def load(source: Source, *, overrides: Mapping[str, Any] | None = None, folder: str | Path | None = None) -> Topology:
@@ -132,7 +132,7 @@ def _check(document: Document, default_name: str, overrides: Mapping[str, Any] |
             return replace(expanded, generated=_plain(given.data))
         document, overrides = expanded
         generated = _plain(given.data) if not overrides else None
-    reading = Reading(document)
+    reading = DocumentReading(document)
     reading.problems = duplicates + apply(document, overrides or {})
     topology = _build(reading, default_name)
     if topology is None:
@@ -145,7 +145,7 @@ def _check(document: Document, default_name: str, overrides: Mapping[str, Any] |
     return _check(Document(split, folder=reading.folder), default_name, None)
 
 
-def _build(reading: Reading, default_name: str) -> Topology | None:
+def _build(reading: DocumentReading, default_name: str) -> Topology | None:
     document = reading.document
     put_files(reading)
     top = reading.read(TopologyBlock.read, ())
@@ -178,7 +178,7 @@ def _build(reading: Reading, default_name: str) -> Topology | None:
     )
 
 
-def _check_reach(reading: Reading, nodes: Mapping[str, Part], given: list[Ends | None]) -> None:
+def _check_reach(reading: DocumentReading, nodes: Mapping[str, LinkEnd], given: list[Ends | None]) -> None:
     """Report workers that cannot reach every other. A misspelt end is taken for the most similar node."""
     if len(reading.problems) > MOST_PROBLEMS:
         return
@@ -194,7 +194,7 @@ def _check_reach(reading: Reading, nodes: Mapping[str, Part], given: list[Ends |
         reading.bad(("nodes", name), expected, f"no route from {name} to all of {some}", at_key=True)
 
 
-def _meant(end: str | None, nodes: Mapping[str, Part]) -> str | None:
+def _meant(end: str | None, nodes: Mapping[str, LinkEnd]) -> str | None:
     if end is None or end in nodes:
         return end
     return closest(end, nodes)

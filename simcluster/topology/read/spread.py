@@ -8,8 +8,8 @@ from typing import Annotated, Any
 
 from pydantic_core import InitErrorDetails
 
-from simcluster.documents.models import Block, Wrong, fault
-from simcluster.documents.values import Value, quantity_schema, schema_of
+from simcluster.documents.models import Block, WrongValue, fault
+from simcluster.documents.values import ValueValidator, quantity_schema, schema_of
 from simcluster.topology.model.spread import Factors, Spread
 from simcluster.units import TIMES, parse_latency
 
@@ -29,23 +29,23 @@ def _fits(value: object, least: float) -> bool:
 _COUNT = {"type": "array", "minItems": LEAST_ROUNDS, "maxItems": MOST_ROUNDS}
 
 
-def _factors(least: float) -> Value:
+def _factors(least: float) -> ValueValidator:
     def checked(value: Any) -> Factors:
         if not _fits(value, least):
-            raise Wrong(EXPECTED)
+            raise WrongValue(EXPECTED)
         return tuple(float(factor) for factor in value)
 
     above = {"exclusiveMinimum" if least else "minimum": 0}
-    return Value(checked, _COUNT | {"items": {"type": "number", "maximum": MOST_FACTOR, **above}})
+    return ValueValidator(checked, _COUNT | {"items": {"type": "number", "maximum": MOST_FACTOR, **above}})
 
 
 def _times(value: object) -> Factors:
     if isinstance(value, list) and LEAST_ROUNDS <= len(value) <= MOST_ROUNDS:
         return tuple(parse_latency(time) for time in value)
-    raise Wrong(f"a list of {LEAST_ROUNDS} to {MOST_ROUNDS} times, one for each round of a calibration")
+    raise WrongValue(f"a list of {LEAST_ROUNDS} to {MOST_ROUNDS} times, one for each round of a calibration")
 
 
-Times = Annotated[Factors, Value(_times, _COUNT | {"items": quantity_schema(TIMES)})]
+Times = Annotated[Factors, ValueValidator(_times, _COUNT | {"items": quantity_schema(TIMES)})]
 PositiveFactors = Annotated[Factors, _factors(math.ulp(0.0))]
 _OrZero = Annotated[Factors, _factors(0.0)]
 """Accept zero: a latency may measure as nothing in some round."""
@@ -75,8 +75,8 @@ def _read(block: type[Block]) -> Callable[[object], Spread]:
     return lambda value: Spread(tuple((key, factors) for key, factors in block.read(value) if factors))
 
 
-LinkSpread = Annotated[Spread, Value(_read(_LinkSpread), schema_of(_LinkSpread))]
-NodeSpread = Annotated[Spread, Value(_read(_NodeSpread), schema_of(_NodeSpread))]
+LinkSpread = Annotated[Spread, ValueValidator(_read(_LinkSpread), schema_of(_LinkSpread))]
+NodeSpread = Annotated[Spread, ValueValidator(_read(_NodeSpread), schema_of(_NodeSpread))]
 SPREAD_KEYS = (*_LinkSpread.known.names, *_NodeSpread.known.names)
 
 

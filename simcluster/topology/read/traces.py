@@ -9,9 +9,9 @@ from typing import Annotated, Any, ClassVar, TypeAlias, TypeVar
 
 from pydantic_core import InitErrorDetails
 
-from simcluster.documents.models import Block, Wrong, fault, refuse, tried
-from simcluster.documents.reading import Reading
-from simcluster.documents.values import Schema, Value, only
+from simcluster.documents.models import Block, WrongValue, fault, refuse, tried
+from simcluster.documents.reading import DocumentReading
+from simcluster.documents.values import Schema, ValueValidator, only
 from simcluster.documents.yaml import read_text
 from simcluster.documents.yaml_build import KeyPath
 from simcluster.errors import Problem, UsageError
@@ -46,17 +46,17 @@ def one_of_file_and(rows: str) -> dict[str, Any]:
     return {"oneOf": [{"required": ["file"]}, {"required": [rows]}]}
 
 
-def steps(read: Callable[[Any], V], expected: str, schema: Schema) -> Value:
+def steps(read: Callable[[Any], V], expected: str, schema: Schema) -> ValueValidator:
     """Validate a mapping of times to values, each by *read*; *schema* is that of a value."""
     times = {"pattern": pattern_of(TIMES)}
     keys = {"type": "object", "minProperties": 1, "propertyNames": times, "description": expected}
-    return Value(lambda value: steps_of(value, read, expected), keys | {"additionalProperties": schema})
+    return ValueValidator(lambda value: steps_of(value, read, expected), keys | {"additionalProperties": schema})
 
 
 def steps_of(value: object, read: Callable[[Any], V], expected: str) -> tuple[tuple[float, V], ...]:
     """Return (time in s, *read* of the value) of each step in a mapping of times."""
     if not isinstance(value, dict) or not value:
-        raise Wrong(expected)
+        raise WrongValue(expected)
     found: list[Any] = []
     rows: list[Any] = []
     for key, given in value.items():
@@ -78,7 +78,7 @@ def _wrong_time(time_s: float, before_s: float | None) -> str:
     return "" if time_s > before_s else f"a time after {before_s:g} s, that of the row above"
 
 
-def put_files(reading: Reading) -> None:
+def put_files(reading: DocumentReading) -> None:
     """Put the rows of every CSV file into the document, so that it reads back equally anywhere."""
     nodes, links = reading.document.get(("nodes",)), reading.document.get(("links",))
     for name, node in nodes.items() if isinstance(nodes, dict) else ():
@@ -91,7 +91,9 @@ def put_files(reading: Reading) -> None:
             link["trace"] = _with_rows(reading, ("links", index, "trace"), block, "steps", _RATES)
 
 
-def _with_rows(reading: Reading, path: KeyPath, block: dict[str, Any], key: str, columns: Columns) -> dict[str, Any]:
+def _with_rows(
+    reading: DocumentReading, path: KeyPath, block: dict[str, Any], key: str, columns: Columns
+) -> dict[str, Any]:
     """Return *block* with the rows of its file, if it names one, at *key*."""
     if not isinstance(block.get("file"), str) or block.get(key) is not None:
         return block

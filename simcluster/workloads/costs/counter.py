@@ -14,14 +14,14 @@ from simcluster.compute import to_host
 from simcluster.errors import Problem
 from simcluster.process.generators import copied
 from simcluster.transport import Cost
-from simcluster.workloads.costs.memory import Memory, count_memory
+from simcluster.workloads.costs.memory import MemoryBytes, count_memory
 from simcluster.workloads.data.samples import Batch, Samples
 from simcluster.workloads.global_rng import borrowed
 from simcluster.workloads.layers.held import Held, count_held
 from simcluster.workloads.layers.layer_costs import LayerCost, count_layers
 from simcluster.workloads.layers.layers import check_layered, modules_in_order
 from simcluster.workloads.layers.part import PartCost, count_part
-from simcluster.workloads.layers.tensor_shard import PieceCost, Share, share_of
+from simcluster.workloads.layers.tensor_shard import ShardedLayerCost, ShardModules, share_of
 from simcluster.workloads.operator_costs import elementwise_cost, kind_of, matrix_cost
 from simcluster.workloads.optimizers import MakeOptimizer
 from simcluster.workloads.running import running_buffers
@@ -31,7 +31,7 @@ T = TypeVar("T")
 
 
 @dataclass
-class Counted:
+class WorkloadFacts:
     """Facts found once for all replicas of a workload: costs, whether the model *draws* random numbers, whether it
     does from Python's or numpy's generators, whether it can be made and used part by part, and what is wrong with its
     layers if it can, and whether its loss is a sum over samples.
@@ -57,7 +57,7 @@ class Counter:
     make_optimizer: MakeOptimizer
     clip_norm: float | None
     name: str
-    counted: Counted
+    counted: WorkloadFacts
 
     def gradient(self, batch: Batch) -> Cost:
         """Return the cost of the loss and gradient of *batch*, and note whether the model draws random numbers."""
@@ -89,7 +89,7 @@ class Counter:
         return self.once("apply", "the optimizer", count)
 
     def part(self, parameters: Sequence[Tensor]) -> PartCost:
-        """Return the costs of a Part of *parameters*: see `count_part`."""
+        """Return the costs of a ParameterPart of *parameters*: see `count_part`."""
 
         def count() -> PartCost:
             kind = kind_of(self.name, "apply")
@@ -108,11 +108,11 @@ class Counter:
             self.gradient(batch)
         return self.once(("layers", *_shapes(batch)), "the model's layers", count)
 
-    def shares(self, batch: Batch, size: int) -> list[PieceCost]:
+    def shares(self, batch: Batch, size: int) -> list[ShardedLayerCost]:
         """Return the costs of the layers of one of *size* tensor-parallel shards."""
         check_layered(self.loss, batch)
 
-        def count() -> list[PieceCost]:
+        def count() -> list[ShardedLayerCost]:
             return self.share(size).count(self.loss, self.like_batch(batch), self.name)
 
         if self.counted.draws is None:
@@ -136,15 +136,15 @@ class Counter:
 
         return self.once(("held", size, *_shapes(batch)), "the model's layers", count)
 
-    def share(self, size: int) -> Share:
+    def share(self, size: int) -> ShardModules:
         """Return the share of the first of *size* tensor-parallel ranks; the others' have the same shapes."""
         model = self.a_model()
         return share_of(modules_in_order(model), [p for _, p in trainable_of(model)], 0, size)
 
-    def memory(self, batch: Batch, data: Iterable[Samples]) -> Memory:
+    def memory(self, batch: Batch, data: Iterable[Samples]) -> MemoryBytes:
         """Return `count_memory` of the model, such a batch and *data*, which are always the same."""
 
-        def count() -> Memory:
+        def count() -> MemoryBytes:
             like = self.like_batch(batch)
             return count_memory(self.a_model(), self.loss, self.make_optimizer, like, data)
 

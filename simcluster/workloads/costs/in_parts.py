@@ -12,16 +12,16 @@ from simcluster.errors import UsageError
 from simcluster.process.generators import copied
 from simcluster.transport import Cost
 from simcluster.workloads.costs.counter import Counter
-from simcluster.workloads.costs.memory import Memory
+from simcluster.workloads.costs.memory import MemoryBytes
 from simcluster.workloads.costs.sketch import Sketch
 from simcluster.workloads.data.samples import Batch, Samples
 from simcluster.workloads.global_rng import borrowed
-from simcluster.workloads.initial.deferred import Deferred, Fills, Refuses
+from simcluster.workloads.initial.deferred import DeferredModel, FillingWatch, RefusingWatch
 from simcluster.workloads.initial.tape import Unrecordable
 from simcluster.workloads.layers.layer_costs import LayerCost, wrong_layers
 from simcluster.workloads.layers.layers import modules_in_order
 from simcluster.workloads.layers.part import PartCost
-from simcluster.workloads.layers.tensor_shard import PieceCost
+from simcluster.workloads.layers.tensor_shard import ShardedLayerCost
 
 
 @dataclass(eq=False)
@@ -55,27 +55,27 @@ class CounterInParts(Counter):
             raise UsageError(self.counted.wrong_layers)
         return self.sketch().layers(batch)
 
-    def shares(self, batch: Batch, size: int) -> list[PieceCost]:
+    def shares(self, batch: Batch, size: int) -> list[ShardedLayerCost]:
         return self.sketch().shares(batch, size)
 
     def running(self, batch: Batch) -> list[str]:
         return self.sketch().running(batch)
 
-    def memory(self, batch: Batch, data: Iterable[Samples]) -> Memory:
+    def memory(self, batch: Batch, data: Iterable[Samples]) -> MemoryBytes:
         return self.sketch().memory(batch, data)
 
     def _pass_through(self, batch: Batch) -> None:
         """Compute the loss by layers and by the whole model; raise Unrecordable if either needs more than a layer."""
-        deferred = Deferred(self.make_model, alike=True)  # any values tell layers from a model that does more
+        deferred = DeferredModel(self.make_model, alike=True)  # any values tell layers from a model that does more
         model = deferred.model.train()
         modules = modules_in_order(model)
         with torch.no_grad():
-            with borrowed(0, others=True), Refuses():  # type: ignore[no-untyped-call]
+            with borrowed(0, others=True), RefusingWatch():  # type: ignore[no-untyped-call]
                 value = batch.inputs
                 for module in modules:
                     value = _through(module, value, deferred)
                 loss = self._loss_of(value, batch)
-            with borrowed(0, others=True), Fills(deferred, max(_bytes(module) for module in modules)):
+            with borrowed(0, others=True), FillingWatch(deferred, max(_bytes(module) for module in modules)):
                 before = copied()
                 whole = self._loss_of(model(batch.inputs), batch)
                 self.note_draws(before)
@@ -87,7 +87,7 @@ class CounterInParts(Counter):
             return self.loss(outputs.requires_grad_(outputs.is_floating_point()), batch.targets).detach()
 
 
-def _through(module: nn.Module, value: Tensor, deferred: Deferred) -> Tensor:
+def _through(module: nn.Module, value: Tensor, deferred: DeferredModel) -> Tensor:
     """Return the output of *module* for *value*; its parameters are there only meanwhile."""
     parameters = list(module.parameters())
     deferred.fill(parameters)

@@ -18,7 +18,7 @@ from simcluster.workloads.steps import Loss, outputs_of, rehearsed, trainable_of
 
 
 @dataclass(frozen=True)
-class Memory:
+class MemoryBytes:
     """Bytes that one node holds at one moment, each storage counted once.
 
     - *weights*: parameters and buffers of the model.
@@ -53,12 +53,12 @@ class Memory:
 
 def count_memory(
     model: nn.Module, loss: Loss, make_optimizer: MakeOptimizer, batch: Batch, data: Iterable[Samples]
-) -> Memory:
+) -> MemoryBytes:
     """Return the memory that training *model* takes. Computes the loss of *batch* once; changes only buffers."""
     trainable = [parameter for _, parameter in trainable_of(model)]
     activations = count_activations(model, loss, batch)
     _, optimizer, _ = rehearsed(trainable, make_optimizer, None)
-    return Memory(
+    return MemoryBytes(
         weights=_bytes(_weights(model)),
         gradients=_bytes(storages(trainable)),
         optimizer=_bytes(storages(state_tensors(optimizer))),

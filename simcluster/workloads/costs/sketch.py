@@ -21,7 +21,7 @@ from simcluster.transport import Cost
 from simcluster.workloads.costs.counter import Counter
 from simcluster.workloads.data.samples import Batch, Samples
 from simcluster.workloads.global_rng import borrowed
-from simcluster.workloads.layers.tensor_shard import Share
+from simcluster.workloads.layers.tensor_shard import ShardModules
 from simcluster.workloads.saved import training_state
 from simcluster.workloads.steps import rehearsed, trainable_of
 
@@ -89,7 +89,7 @@ class Sketch(Counter):
     def _first_step(self) -> tuple[list[nn.Parameter], torch.optim.Optimizer, Callable[[], None]]:
         return rehearsed([self.like(parameter) for parameter in self.parameters], self.make_optimizer, self.clip_norm)
 
-    def share(self, size: int) -> Share:
+    def share(self, size: int) -> ShardModules:
         return self.once(("share", size), "the model's layers", partial(super().share, size))
 
     def run(self, what: str, work: Callable[[], T]) -> T:

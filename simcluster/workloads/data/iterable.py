@@ -16,7 +16,7 @@ from simcluster.workloads.data.partition import Indices
 from simcluster.workloads.data.samples import Batch, Samples
 
 
-class Stream:
+class IterableData:
     """An iterable set of (input, target) pairs or dicts, read pass after pass in its own order.
 
     The joined batch of step s is the next items after those of step s - 1, and each rank has its slice of it: N ranks
@@ -68,6 +68,6 @@ class Stream:
 
 
 def numbers_drawn(rank: int, sizes: Sequence[int], batches: int) -> Indices:
-    """Return the numbers of the items that *rank* draws from a Stream in its first *batches* batches."""
+    """Return the numbers of the items that *rank* draws from an IterableData in its first *batches* batches."""
     starts = np.arange(batches, dtype=np.int64) * sum(sizes) + sum(sizes[:rank])
     return (starts[:, None] + np.arange(sizes[rank], dtype=np.int64)).reshape(-1)

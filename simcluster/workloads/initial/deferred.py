@@ -1,7 +1,7 @@
 """A model whose parameters take no memory until they are needed; each then has the bits that a whole model begins with.
 
 An absent parameter is a tensor with a shape, and a storage of no bytes. torch may end the process that reads one,
-so `Refuses` is entered where a model's own code could.
+so `RefusingWatch` is entered where a model's own code could.
 """
 
 from __future__ import annotations
@@ -16,12 +16,12 @@ from torch.utils._pytree import tree_leaves
 
 from simcluster.compute import HOST
 from simcluster.workloads.global_rng import borrowed
-from simcluster.workloads.initial.tape import Place, Tape, Unrecordable
+from simcluster.workloads.initial.tape import StoragePlace, Tape, Unrecordable
 from simcluster.workloads.operator_watch import OperatorWatch
 from simcluster.workloads.weights_file import WeightsFile
 
 
-class Deferred:
+class DeferredModel:
     """*model*, made by *make_model* under a tape; parameters are absent, everything else is there, on *device*.
 
     *alike*: random values are not those that the model begins with, but like them (see Tape), and made much faster.
@@ -32,7 +32,7 @@ class Deferred:
         self, make_model: Callable[[], nn.Module], device: torch.device = HOST, *, alike: bool = False
     ) -> None:
         self._tape, self._device = Tape(alike=alike), device
-        self._places: dict[int, Place] = {}
+        self._places: dict[int, StoragePlace] = {}
         self._saved: dict[int, tuple[WeightsFile, int]] = {}
         with borrowed(0, others=True):
             try:
@@ -99,7 +99,7 @@ class Deferred:
         self.fill(parameter for parameter in parameters if not parameter.requires_grad)
 
 
-class Refuses(OperatorWatch):  # type: ignore[no-untyped-call]
+class RefusingWatch(OperatorWatch):  # type: ignore[no-untyped-call]
     """Raises Unrecordable for an operator that would read an absent tensor."""
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
@@ -109,10 +109,10 @@ class Refuses(OperatorWatch):  # type: ignore[no-untyped-call]
         return func(*args, **(kwargs or {}))
 
 
-class Fills(OperatorWatch):
+class FillingWatch(OperatorWatch):
     """Fills each parameter of *deferred* that an operator takes; frees others, the oldest first, above *most_bytes*."""
 
-    def __init__(self, deferred: Deferred, most_bytes: int) -> None:
+    def __init__(self, deferred: DeferredModel, most_bytes: int) -> None:
         super().__init__()  # type: ignore[no-untyped-call]
         self._deferred, self._most_bytes = deferred, most_bytes
         self._owner = {parameter.untyped_storage()._cdata: parameter for parameter in deferred.model.parameters()}

@@ -51,7 +51,7 @@ class Unrecordable(Exception):
 
 
 @dataclass(frozen=True)
-class Place:
+class StoragePlace:
     """A tensor as a part of the storage of this number."""
 
     storage: int
@@ -62,18 +62,18 @@ class Place:
 
 
 @dataclass(frozen=True)
-class _Entry:
+class _TapeEntry:
     """A call of *func* whose tensors are places; *drawn_from* is the generator's state if it draws."""
 
     func: Callable[..., Any]
     args: Any
     kwargs: Any
-    made: list[Place]
+    made: list[StoragePlace]
     touched: frozenset[int]
     drawn_from: Tensor | None
 
 
-class _SaysCpu(TorchFunctionMode):
+class _CpuAnswers(TorchFunctionMode):
     """Answers that tensors are on the CPU: some initializers leave out their work on the meta device."""
 
     _ANSWERS: Final = {
@@ -94,13 +94,13 @@ class Tape(OperatorWatch):
     def __init__(self, *, alike: bool = False) -> None:
         super().__init__()  # type: ignore[no-untyped-call]
         self._alike = alike
-        self._entries: list[_Entry] = []
+        self._entries: list[_TapeEntry] = []
         self._writers: defaultdict[int, list[int]] = defaultdict(list)
         self._numbers: dict[int, int] = {}
         self._storages: list[torch.UntypedStorage] = []  # kept alive, so that no address is reused
         self._constants: dict[int, torch.UntypedStorage] = {}
         self._made: Any = WeakIdKeyDictionary()
-        self._claims = _SaysCpu()
+        self._claims = _CpuAnswers()
         self._scratch: Tensor | None = None
 
     @property
@@ -112,16 +112,16 @@ class Tape(OperatorWatch):
         """Stop watching which tensors are alive."""
         self._made = WeakIdKeyDictionary()
 
-    def place(self, tensor: Tensor) -> Place:
+    def place(self, tensor: Tensor) -> StoragePlace:
         """Return the place of *tensor*, which is on the meta device."""
         storage = tensor.untyped_storage()
         if storage._cdata not in self._numbers:
             self._numbers[storage._cdata] = len(self._storages)
             self._storages.append(storage)
         number = self._numbers[storage._cdata]
-        return Place(number, tensor.dtype, tuple(tensor.shape), tensor.stride(), int(tensor.storage_offset()))
+        return StoragePlace(number, tensor.dtype, tuple(tensor.shape), tensor.stride(), int(tensor.storage_offset()))
 
-    def value(self, place: Place) -> Tensor:
+    def value(self, place: StoragePlace) -> Tensor:
         """Return a new tensor with the values that the one at *place* had at the end of the tape."""
         wanted, found, numbers = [place.storage], {place.storage}, set[int]()
         while wanted:
@@ -181,7 +181,7 @@ class Tape(OperatorWatch):
         shadows, named = tree_map(_shadow, (args, kwargs))
         result = func(*shadows, **{**named, **_on(func, kwargs, "meta")})
         outputs = [leaf for leaf in tree_leaves(result) if isinstance(leaf, Tensor)]
-        read = {leaf.storage for leaf in tree_leaves(stated) if isinstance(leaf, Place)}
+        read = {leaf.storage for leaf in tree_leaves(stated) if isinstance(leaf, StoragePlace)}
         made = [self.place(output) for output in outputs]
         for output in outputs:
             self._made[output] = None
@@ -191,7 +191,7 @@ class Tape(OperatorWatch):
             written = {place.storage for place in made} | _written(func, entry_args)
             for number in written:
                 self._writers[number].append(len(self._entries))
-            self._entries.append(_Entry(func, entry_args, entry_kwargs, made, frozenset(read | written), before))
+            self._entries.append(_TapeEntry(func, entry_args, entry_kwargs, made, frozenset(read | written), before))
         return result
 
     def _temporary(self, leaf: Any) -> Any:
@@ -212,7 +212,7 @@ class Tape(OperatorWatch):
         number = len(self._storages)
         self._storages.append(leaf.untyped_storage())
         self._constants[number] = _copied(leaf.untyped_storage())
-        return Place(number, leaf.dtype, tuple(leaf.shape), leaf.stride(), int(leaf.storage_offset()))
+        return StoragePlace(number, leaf.dtype, tuple(leaf.shape), leaf.stride(), int(leaf.storage_offset()))
 
 
 def _written(func: Any, stated: Sequence[Any]) -> set[int]:
@@ -222,7 +222,9 @@ def _written(func: Any, stated: Sequence[Any]) -> set[int]:
         for argument, value in zip(func._schema.arguments, stated, strict=False)
         for leaf in tree_leaves(value)
     ]
-    return {leaf.storage for alias, leaf in pairs if isinstance(leaf, Place) and alias is not None and alias.is_write}
+    return {
+        leaf.storage for alias, leaf in pairs if isinstance(leaf, StoragePlace) and alias is not None and alias.is_write
+    }
 
 
 def _makes_on_cpu(func: Any, kwargs: dict[str, Any]) -> bool:
@@ -258,14 +260,14 @@ def _shadow(leaf: Any) -> Any:
 
 
 def _put(leaf: Any, real: dict[int, torch.UntypedStorage]) -> Any:
-    return _view(leaf, real) if isinstance(leaf, Place) else leaf
+    return _view(leaf, real) if isinstance(leaf, StoragePlace) else leaf
 
 
-def _view(place: Place, real: dict[int, torch.UntypedStorage]) -> Tensor:
+def _view(place: StoragePlace, real: dict[int, torch.UntypedStorage]) -> Tensor:
     return torch.empty(0, dtype=place.dtype).set_(real[place.storage], place.offset, place.size, place.stride)
 
 
-def _laid_out(output: Tensor, made: Place) -> Tensor:
+def _laid_out(output: Tensor, made: StoragePlace) -> Tensor:
     """Return *output* with the layout that the meta device foresaw."""
     if (output.stride(), output.storage_offset()) == (made.stride, made.offset):
         return output

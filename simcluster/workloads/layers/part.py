@@ -12,7 +12,7 @@ from simcluster.transport import Cost
 from simcluster.workloads.layers.scratch import Scratch
 from simcluster.workloads.operator_costs import elementwise_cost
 from simcluster.workloads.optimizers import MakeOptimizer
-from simcluster.workloads.saved import Sharded, load_optimizer, optimizer_state, state_tensors
+from simcluster.workloads.saved import ShardedTensor, load_optimizer, optimizer_state, state_tensors
 from simcluster.workloads.steps import rehearsed, take_step
 
 
@@ -25,7 +25,7 @@ class PartCost(NamedTuple):
     scratch_bytes: int
 
 
-class Part:
+class ParameterPart:
     """The parameters at *places* of `Replica.parameters`; `replica.part(places)` makes one.
 
     If the norm of all gradients is limited (*clips*), the sum of `squared_norm` over all parts must be given to
@@ -78,7 +78,7 @@ class Part:
     def checkpoint_state(self) -> dict[str, Any]:
         """Return the parameters and the optimizer's state for them, if the part has a separate optimizer."""
         optimizer, numbered = self._separate()
-        parameters = [Sharded(tensor) if self._sharded else tensor for tensor in self.parameters]
+        parameters = [ShardedTensor(tensor) if self._sharded else tensor for tensor in self.parameters]
         return {"parameters": parameters, "optimizer": optimizer_state(optimizer, numbered, sharded=self._sharded)}
 
     def load_checkpoint_state(self, state: dict[str, Any]) -> None:
@@ -116,7 +116,7 @@ def count_part(
         if optimizer is not None:
             take_step(optimizer, copies, gradients, None)
 
-    part = Part(range(len(copies)), copies, clip_norm, step, PartCost(Cost(0.0), Cost(0.0), 0, 0))
+    part = ParameterPart(range(len(copies)), copies, clip_norm, step, PartCost(Cost(0.0), Cost(0.0), 0, 0))
     gradients = [torch.ones_like(copy) for copy in copies]
     total = part.squared_norm(gradients)
     with Scratch() as scratch:

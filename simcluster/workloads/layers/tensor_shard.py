@@ -14,30 +14,30 @@ from simcluster.workloads.data.samples import Batch
 from simcluster.workloads.layers.held import Held
 from simcluster.workloads.layers.layer_costs import LayerCost, count_modules
 from simcluster.workloads.layers.layers import Drawing, Layer
-from simcluster.workloads.layers.part import Part
-from simcluster.workloads.layers.tensor_split import Cut, Split, split_layers
+from simcluster.workloads.layers.part import ParameterPart
+from simcluster.workloads.layers.tensor_split import ParameterCut, SplitLayer, split_layers
 from simcluster.workloads.operator_costs import kind_of
 from simcluster.workloads.steps import Loss
 
 
 @dataclass
-class Share:
+class ShardModules:
     """The *modules* in order of application, without the sums between them; *parameters* by their place in the model,
     whole or cut; and the *cuts*. Each of *layers* is (number of the whole module, number of the split module, its
-    Split).
+    SplitLayer).
     """
 
     modules: list[nn.Module] = field(default_factory=list)
     parameters: list[nn.Parameter] = field(default_factory=list)
-    cuts: dict[int, Cut] = field(default_factory=dict)
-    layers: list[tuple[int | None, int | None, Split | None]] = field(default_factory=list)
+    cuts: dict[int, ParameterCut] = field(default_factory=dict)
+    layers: list[tuple[int | None, int | None, SplitLayer | None]] = field(default_factory=list)
 
     def of(self, number: int) -> list[tuple[int, nn.Parameter]]:
         """Return the trainable parameters of a module, with their places."""
         own = {id(parameter) for parameter in self.modules[number].parameters()}
         return [(place, parameter) for place, parameter in enumerate(self.parameters) if id(parameter) in own]
 
-    def count(self, loss: Loss, batch: Batch, name: str) -> list[PieceCost]:
+    def count(self, loss: Loss, batch: Batch, name: str) -> list[ShardedLayerCost]:
         """Return the cost of each layer, the loss last; a partial sum has the size of the total."""
         trainable = [[parameter for _, parameter in self.of(number)] for number in range(len(self.modules))]
         costs, kind = count_modules(self.modules, trainable, loss, batch, name)[1], kind_of(name, "gradient")
@@ -48,11 +48,11 @@ class Share:
             if shard is not None and split is not None:
                 join = _join_cost(split, costs[shard].output_bytes, kind)
             first, second = (free if number is None else costs[number] for number in (whole, shard))
-            found.append(PieceCost(first, second, join))
-        return [*found, PieceCost(costs[-1], free, free)]
+            found.append(ShardedLayerCost(first, second, join))
+        return [*found, ShardedLayerCost(costs[-1], free, free)]
 
 
-def _join_cost(split: Split, size_bytes: int, kind: str) -> LayerCost:
+def _join_cost(split: SplitLayer, size_bytes: int, kind: str) -> LayerCost:
     """Return the cost of adding bias and residual, and of their gradients: an addition reads two and writes one."""
     bias, residual = int(split.bias is not None), int(split.residual)
     forward = Cost(0.0, 3.0 * (bias + residual) * size_bytes, bias + residual, kind)
@@ -66,16 +66,16 @@ def share_of(
     rank: int,
     size: int,
     value_of: Callable[[Tensor], Tensor] = torch.detach,
-) -> Share:
+) -> ShardModules:
     """Return *rank*'s share of the model of *layers* among *size* ranks. Raises UsageError if it cannot be split.
 
     *value_of* returns the values of a parameter that is cut; they are not kept.
     """
-    share = Share(parameters=list(trainable))
+    share = ShardModules(parameters=list(trainable))
     places = {id(parameter): place for place, parameter in enumerate(trainable)}
     for part in split_layers(layers, size):
         here = len(share.modules)
-        if not isinstance(part, Split):
+        if not isinstance(part, SplitLayer):
             share.modules.append(part)
             share.layers.append((here, None, None))
             continue
@@ -97,8 +97,8 @@ def share_of(
 
 
 @dataclass(frozen=True)
-class PieceCost:
-    """Costs of the parts of a Piece."""
+class ShardedLayerCost:
+    """Costs of the parts of a ShardedLayer."""
 
     whole: LayerCost
     shard: LayerCost
@@ -106,7 +106,7 @@ class PieceCost:
 
 
 @dataclass(frozen=True)
-class Piece:
+class ShardedLayer:
     """One layer of the model: y = whole(x), or y = [x +] sum over ranks of shard([whole](x)) [+ bias]."""
 
     whole: Layer | None
@@ -136,10 +136,10 @@ class TensorShard:
 
     def __init__(
         self,
-        share: Share,
+        share: ShardModules,
         size: int,
-        part: Part,
-        costs: Callable[[Batch], list[PieceCost]],
+        part: ParameterPart,
+        costs: Callable[[Batch], list[ShardedLayerCost]],
         held: Callable[[Batch], list[Held]],
         loss: Loss,
         drawing: Drawing,
@@ -167,7 +167,7 @@ class TensorShard:
         for whole, shard, split in share.layers:
             bias = None if split is None else split.bias
             place = None if bias is None else places.get(id(bias))
-            self.pieces.append(Piece(of(whole), of(shard), bias, place, split is not None and split.residual))
+            self.pieces.append(ShardedLayer(of(whole), of(shard), bias, place, split is not None and split.residual))
         last = of(len(share.modules) - 1)
         assert last is not None
         self.last = last

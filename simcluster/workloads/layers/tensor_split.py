@@ -17,7 +17,7 @@ ELEMENTWISE = (nn.ReLU, nn.GELU, nn.Tanh, nn.Sigmoid, nn.SiLU, nn.ELU, nn.LeakyR
 
 
 @dataclass(frozen=True)
-class Cut:
+class ParameterCut:
     """One rank's part of the parameter *full*: its share of each of *groups*, which are consecutive along *dim*."""
 
     full: Tensor
@@ -41,7 +41,7 @@ class Cut:
 
 
 @dataclass(frozen=True)
-class Split:
+class SplitLayer:
     """A split layer: y = [x +] sum over ranks of work(before(x)) [+ bias].
 
     *work* is one rank's share; the caller fills its parameters with *cuts* of the layer's, by their names in *work*.
@@ -49,19 +49,19 @@ class Split:
     """
 
     work: nn.Module
-    cuts: Mapping[str, Cut]
+    cuts: Mapping[str, ParameterCut]
     before: nn.Module | None = None
     bias: nn.Parameter | None = None
     residual: bool = False
 
 
-def split_layers(modules: Sequence[nn.Module], size: int) -> list[Split | nn.Module]:
+def split_layers(modules: Sequence[nn.Module], size: int) -> list[SplitLayer | nn.Module]:
     """Return the layers of a model as split for *size* ranks; layers that are not split are returned as they are.
 
-    A layer may define `tensor_split(size) -> Split`; two Linears with only elementwise functions between them are split
-    automatically. Raises UsageError if no layer can be split, or with every size that does not divide.
+    A layer may define `tensor_split(size) -> SplitLayer`; two Linears with only elementwise functions between them are
+    split automatically. Raises UsageError if no layer can be split, or with every size that does not divide.
     """
-    found: list[Split | nn.Module] = []
+    found: list[SplitLayer | nn.Module] = []
     problems: list[Problem] = []
     index = 0
     while index < len(modules):
@@ -77,7 +77,7 @@ def split_layers(modules: Sequence[nn.Module], size: int) -> list[Split | nn.Mod
         except UsageError as error:
             problems += error.problems
         index = index + 1 if end is None else end + 1
-    if not problems and not any(isinstance(part, Split) for part in found):
+    if not problems and not any(isinstance(part, SplitLayer) for part in found):
         names = ", ".join(type(module).__name__ for module in modules)
         expected = "two Linears with an elementwise function between, or a layer with a method tensor_split"
         problems.append(Problem("tensor_parallel", f"layers {names}", expected))
@@ -97,7 +97,7 @@ def _pair_at(modules: Sequence[nn.Module], start: int) -> int | None:
     return None
 
 
-def _split_pair(modules: Sequence[nn.Module], index: int, size: int) -> Split:
+def _split_pair(modules: Sequence[nn.Module], index: int, size: int) -> SplitLayer:
     first, second = modules[0], modules[-1]
     assert isinstance(first, nn.Linear)
     assert isinstance(second, nn.Linear)
@@ -105,10 +105,13 @@ def _split_pair(modules: Sequence[nn.Module], index: int, size: int) -> Split:
     check_divides(f"{inner} columns of layer {index}", inner, size)
     column = nn.Linear(first.in_features, inner // size, bias=first.bias is not None, dtype=dtype)
     row = nn.Linear(inner // size, second.out_features, bias=False, dtype=dtype)
-    cuts = {"0.weight": Cut(first.weight, 0, (inner,)), f"{len(modules) - 1}.weight": Cut(second.weight, 1, (inner,))}
+    cuts = {
+        "0.weight": ParameterCut(first.weight, 0, (inner,)),
+        f"{len(modules) - 1}.weight": ParameterCut(second.weight, 1, (inner,)),
+    }
     if first.bias is not None:
-        cuts["0.bias"] = Cut(first.bias, 0, (inner,))
-    return Split(nn.Sequential(column, *modules[1:-1], row), cuts, bias=second.bias)
+        cuts["0.bias"] = ParameterCut(first.bias, 0, (inner,))
+    return SplitLayer(nn.Sequential(column, *modules[1:-1], row), cuts, bias=second.bias)
 
 
 def check_divides(what: str, count: int, size: int) -> None:

@@ -26,7 +26,7 @@ Pair = tuple[int, int]
 
 
 @dataclass(frozen=True)
-class Tokenizer:
+class BpeTokenizer:
     """*merges*: the pairs that tokens 256, 257, ... stand for."""
 
     merges: tuple[Pair, ...]
@@ -66,7 +66,7 @@ class Tokenizer:
 
 
 @lru_cache(maxsize=4)
-def train(text: bytes, vocabulary: int) -> Tokenizer:
+def train(text: bytes, vocabulary: int) -> BpeTokenizer:
     """Return a tokenizer with up to *vocabulary* tokens: fewer if no pair occurs twice any more."""
     counted = Counter(_WORD.findall(text))
     words = [list(word) for word in counted]
@@ -96,7 +96,7 @@ def train(text: bytes, vocabulary: int) -> Tokenizer:
         for other in changed:
             heapq.heappush(heap, (-counts[other], other))
         merges.append(pair)
-    return Tokenizer(tuple(merges))
+    return BpeTokenizer(tuple(merges))
 
 
 def _note(

@@ -17,7 +17,7 @@ from torch import Tensor, nn
 from simcluster.errors import Problem, raise_all
 from simcluster.workloads.models.bpe import BYTES
 from simcluster.workloads.models.text import cut, read_text, read_tokens
-from simcluster.workloads.models.transformer import GPT, Shape
+from simcluster.workloads.models.transformer import GPT, GptShape
 from simcluster.workloads.optimizers import PositiveFinite, named_optimizer
 from simcluster.workloads.workload import Workload
 
@@ -31,18 +31,18 @@ NARROW = 32
 """The outputs of a narrower GPT may be large where its weights are few."""
 
 
-def _gpt3(layers: int, width: int, heads: int) -> Shape:
+def _gpt3(layers: int, width: int, heads: int) -> GptShape:
     """Brown et al. 2020, table 2.1, with GPT-2's vocabulary."""
-    return Shape(layers, width, heads, 50257, 2048, heads, 4 * width)
+    return GptShape(layers, width, heads, 50257, 2048, heads, 4 * width)
 
 
-def _llama2(layers: int, width: int, heads: int, kv_heads: int, feed_forward: int) -> Shape:
+def _llama2(layers: int, width: int, heads: int, kv_heads: int, feed_forward: int) -> GptShape:
     """Touvron et al. 2023, table 1 and the published configurations."""
-    return Shape(layers, width, heads, 32000, 4096, kv_heads, feed_forward, gated=True, tied=False)
+    return GptShape(layers, width, heads, 32000, 4096, kv_heads, feed_forward, gated=True, tied=False)
 
 
-SIZES: dict[Size, Shape] = {
-    "tiny": Shape(2, 64, 4, BYTES, 64, 4, 256),  # our own: 0.1 million parameters, seconds on a laptop
+SIZES: dict[Size, GptShape] = {
+    "tiny": GptShape(2, 64, 4, BYTES, 64, 4, 256),  # our own: 0.1 million parameters, seconds on a laptop
     "125m": _gpt3(12, 768, 12),
     "350m": _gpt3(24, 1024, 16),
     "1.3b": _gpt3(24, 2048, 16),  # the table's 24 heads of 128 do not make 2048
@@ -107,7 +107,7 @@ def gpt(
     )
 
 
-def shape_of(size: Size, tokenizer: Literal["bytes", "bpe"], **changes: int | None) -> Shape:
+def shape_of(size: Size, tokenizer: Literal["bytes", "bpe"], **changes: int | None) -> GptShape:
     """Return the shape of *size* with those *changes* that are not None. Raises UsageError."""
     given = {name: value for name, value in changes.items() if value is not None}
     if tokenizer == "bpe" and SIZES[size].vocabulary == BYTES:

@@ -11,7 +11,7 @@ from torch import Tensor
 
 from simcluster.errors import Problem, UsageError
 from simcluster.workloads.data.samples import Samples
-from simcluster.workloads.models.bpe import Tokenizer, train
+from simcluster.workloads.models.bpe import BpeTokenizer, train
 
 EMBEDDED = Path(__file__).parent / "data" / "sqlite3.h.xz"
 
@@ -47,7 +47,7 @@ def read_tokens(file: str | None, vocabulary: int) -> Tensor:
     return tokenizer(file, vocabulary).encode(read_text(file).numpy().tobytes())
 
 
-def tokenizer(file: str | None, vocabulary: int) -> Tokenizer:
+def tokenizer(file: str | None, vocabulary: int) -> BpeTokenizer:
     """Return the tokenizer with up to *vocabulary* tokens that the training part of the text teaches."""
     text = read_text(file).numpy().tobytes()
     return train(text[: len(text) - len(text) // HELD_OUT], vocabulary)

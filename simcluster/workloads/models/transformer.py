@@ -12,13 +12,13 @@ from typing import cast
 
 from torch import Tensor, nn
 
-from simcluster.workloads.layers.tensor_split import Cut, Split, check_divides
+from simcluster.workloads.layers.tensor_split import ParameterCut, SplitLayer, check_divides
 
 INITIAL_DEVIATION = 0.02
 
 
 @dataclass(frozen=True, slots=True)
-class Shape:
+class GptShape:
     """The size of a GPT. *kv_heads* heads of keys and values serve *heads* heads of queries; *feed_forward* is the
     inner width of the feed-forward half of a layer. *tied*: the output layer shares the embedding's weights.
     """
@@ -45,11 +45,11 @@ class Shape:
 class GPT(nn.Module):
     """Map tokens (batch, length) to scores (batch, length, vocabulary) of the token after each."""
 
-    def __init__(self, shape: Shape) -> None:
+    def __init__(self, shape: GptShape) -> None:
         super().__init__()
         self.embedding = nn.Embedding(shape.vocabulary, shape.width)
         self.position = nn.Embedding(shape.context, shape.width)
-        self.blocks = nn.ModuleList(Block(shape) for _ in range(shape.layers))
+        self.blocks = nn.ModuleList(TransformerBlock(shape) for _ in range(shape.layers))
         self.norm = nn.LayerNorm(shape.width, bias=False)
         self.output = nn.Linear(shape.width, shape.vocabulary, bias=False)
         if shape.tied:
@@ -69,7 +69,7 @@ class GPT(nn.Module):
 
     def layers(self) -> list[nn.Module]:
         """Return the modules in the order of application. If tied, the first and the last share the embedding."""
-        halves = [half for block in self.blocks for half in cast(Block, block).halves()]
+        halves = [half for block in self.blocks for half in cast(TransformerBlock, block).halves()]
         return [Entrance(self.embedding, self.position), *halves, self.norm, self.output]
 
 
@@ -104,14 +104,14 @@ class Attention(nn.Module):
         merged: Tensor = self.merge(mixed.transpose(1, 2).reshape(batch, length, -1))
         return merged
 
-    def share(self, size: int) -> tuple[nn.Module, dict[str, Cut]]:
+    def share(self, size: int) -> tuple[nn.Module, dict[str, ParameterCut]]:
         """Return (one rank's module, with some of the heads; the cuts that fill its weights)."""
         check_divides(f"{self.heads} heads", self.heads, size)
         check_divides(f"{self.kv_heads} heads of keys and values", self.kv_heads, size)
         columns = tuple(count * self.head_width for count in (self.heads, self.kv_heads, self.kv_heads))
         own = Attention(*_pair(self.split, self.merge, size), self.heads // size, self.kv_heads // size)
-        rows = Cut(self.merge.weight, 1, (self.merge.in_features,))
-        return own, {"split.weight": Cut(self.split.weight, 0, columns), "merge.weight": rows}
+        rows = ParameterCut(self.merge.weight, 1, (self.merge.in_features,))
+        return own, {"split.weight": ParameterCut(self.split.weight, 0, columns), "merge.weight": rows}
 
 
 class FeedForward(nn.Module):
@@ -131,13 +131,13 @@ class FeedForward(nn.Module):
         lowered: Tensor = self.down(inner)
         return lowered
 
-    def share(self, size: int) -> tuple[nn.Module, dict[str, Cut]]:
+    def share(self, size: int) -> tuple[nn.Module, dict[str, ParameterCut]]:
         """Return (one rank's module, with some of the inner columns; the cuts that fill its weights)."""
         inner = self.down.in_features
         check_divides(f"feed_forward {inner}", inner, size)
-        columns = Cut(self.up.weight, 0, (inner, inner) if self.gated else (inner,))
+        columns = ParameterCut(self.up.weight, 0, (inner, inner) if self.gated else (inner,))
         own = FeedForward(*_pair(self.up, self.down, size), self.gated)
-        return own, {"up.weight": columns, "down.weight": Cut(self.down.weight, 1, (inner,))}
+        return own, {"up.weight": columns, "down.weight": ParameterCut(self.down.weight, 1, (inner,))}
 
 
 def _pair(first: nn.Linear, second: nn.Linear, size: int) -> tuple[nn.Linear, nn.Linear]:
@@ -159,16 +159,16 @@ class Residual(nn.Module):
         added: Tensor = self.work(self.norm(stream))
         return stream + added
 
-    def tensor_split(self, size: int) -> Split:
+    def tensor_split(self, size: int) -> SplitLayer:
         """Split the work over *size* ranks; every rank normalises."""
         work, cuts = self.work.share(size)
-        return Split(work, cuts, before=self.norm, residual=True)
+        return SplitLayer(work, cuts, before=self.norm, residual=True)
 
 
-class Block(nn.Module):
+class TransformerBlock(nn.Module):
     """One layer: attention, then a feed-forward network, each added to its input."""
 
-    def __init__(self, shape: Shape) -> None:
+    def __init__(self, shape: GptShape) -> None:
         super().__init__()
         self.heads, self.kv_heads, self.gated = shape.heads, shape.kv_heads, shape.gated
         head_width = shape.width // shape.heads

@@ -26,7 +26,7 @@ class Fate(IntEnum):
     IN_HAND = 3
 
 
-class Group(NamedTuple):
+class BatchGroup(NamedTuple):
     """Group *number* among those that *rank* handed in during its life *incarnation*."""
 
     rank: int
@@ -51,7 +51,7 @@ class Ledger:
         self.earlier: list[dict[str, Any]] = []
         self.came: dict[tuple[int, int], int] = {}
         self.taken: dict[tuple[int, int], list[list[int]]] = {}
-        self.held: list[Group] = []
+        self.held: list[BatchGroup] = []
         self.incarnation = 0
         self.joined = self.in_step = False
         self.settled = self.drawn = 0
@@ -71,21 +71,21 @@ class Ledger:
         self._asked = True
         self._note(min(end, self.drawn), Fate.USED if used else Fate.LOST)
 
-    def hand_in(self, end: int) -> Group:
+    def hand_in(self, end: int) -> BatchGroup:
         """Hand in the batches before number *end* as one more group: lost unless the server takes it."""
         self._asked = True
         self._note(min(end, self.drawn), Fate.HANDED_IN)
         return self._next(OWN, self.incarnation)
 
-    def receive(self, push: Message) -> Group:
+    def receive(self, push: Message) -> BatchGroup:
         """Count *push* as the next group of its sender: the server's side of `hand_in`."""
         return self._next(push.source, push.incarnation)
 
-    def hold(self, group: Group) -> None:
+    def hold(self, group: BatchGroup) -> None:
         """Note that *group* is kept with the server's checkpoints and will be taken."""
         self.held.append(group)
 
-    def take(self, groups: Iterable[Group]) -> None:
+    def take(self, groups: Iterable[BatchGroup]) -> None:
         """Note that *groups* are in the weights now."""
         groups = list(groups)
         self.held = [group for group in self.held if group not in groups]
@@ -126,10 +126,10 @@ class Ledger:
         self.joined = bool(notes["joined"])
         self.place, self.earlier = list(notes.get("place", [])), list(notes.get("earlier", []))
 
-    def _next(self, rank: int, incarnation: int) -> Group:
+    def _next(self, rank: int, incarnation: int) -> BatchGroup:
         number = self.came.get((rank, incarnation), 0)
         self.came[rank, incarnation] = number + 1
-        return Group(rank, incarnation, number)
+        return BatchGroup(rank, incarnation, number)
 
     def _note(self, end: int, fate: Fate) -> None:
         first, width = self.settled, end - self.settled
@@ -143,22 +143,22 @@ class Ledger:
             self.runs.append([first, 1, width, int(fate)])
 
 
-class Unkept(Ledger):
+class UnkeptLedger(Ledger):
     """The ledger of a rank that draws no samples: it notes nothing, and each group is the same."""
 
-    _GROUP: Final = Group(OWN, 0, 0)
+    _GROUP: Final = BatchGroup(OWN, 0, 0)
 
     def settle(self, end: int, *, used: bool = True) -> None:
         pass
 
-    def hand_in(self, end: int) -> Group:
+    def hand_in(self, end: int) -> BatchGroup:
         return self._GROUP
 
-    def receive(self, push: Message) -> Group:
+    def receive(self, push: Message) -> BatchGroup:
         return self._GROUP
 
-    def hold(self, group: Group) -> None:
+    def hold(self, group: BatchGroup) -> None:
         pass
 
-    def take(self, groups: Iterable[Group]) -> None:
+    def take(self, groups: Iterable[BatchGroup]) -> None:
         pass

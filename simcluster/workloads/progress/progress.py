@@ -25,7 +25,7 @@ class Keeper(Protocol):
     ) -> None: ...
 
 
-class Memory(Protocol):
+class StepMemory(Protocol):
     """Memory of a replica's last steps: see simcluster.regroup."""
 
     def remember(self, step: int, batches: int, apart: int, kept: Mapping[str, Any]) -> None: ...
@@ -45,7 +45,7 @@ class Progress:
     at: int = 0
     everybodys: Sequence[int] = ()
     keeper: Keeper | None = None
-    memory: Memory | None = None
+    memory: StepMemory | None = None
     is_to_leave: Callable[[], bool] | None = None
     computes: bool
     device = HOST

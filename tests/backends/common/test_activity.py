@@ -5,7 +5,7 @@ from __future__ import annotations
 from types import SimpleNamespace
 from typing import Any
 
-from simcluster_backends.common.real_node import Activity
+from simcluster_backends.common.real_node import NodeActivity
 
 
 class Tag(str):
@@ -21,7 +21,7 @@ class Tag(str):
 def test_sends_that_begin_while_the_pending_ones_are_described_do_no_harm() -> None:
     still: Any = SimpleNamespace(mailbox=SimpleNamespace(describe=list), computing=0)
     still.shares = SimpleNamespace(begin=lambda kind: None)
-    activity = Activity(still, still, still)
+    activity = NodeActivity(still, still, still)
     tag = Tag("first")
     tag.activity = activity
     activity.number(1, tag, 4)

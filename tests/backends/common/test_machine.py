@@ -9,11 +9,11 @@ import psutil
 import pytest
 from simcluster_backends.common import machine
 from simcluster_backends.common.log_line import MACHINE
-from simcluster_backends.common.machine import Machine
+from simcluster_backends.common.machine import MachineMeter
 
 
 def test_this_process_and_machine_are_read() -> None:
-    found = Machine().read()
+    found = MachineMeter().read()
     assert set(found) <= set(MACHINE)
     assert found["rss_bytes"] > 1_000_000
     assert 0 <= found["machine_memory_percent"] <= 100
@@ -29,7 +29,7 @@ def test_whatever_psutil_raises_is_a_reading_left_out(error: Exception, monkeypa
     for name in ("cpu_percent", "virtual_memory", "Process"):
         monkeypatch.setattr(psutil, name, fails)
     monkeypatch.setattr(psutil, "sensors_temperatures", fails, raising=False)
-    broken = Machine()
+    broken = MachineMeter()
     assert broken.read() == broken.latest == {}
 
 

@@ -17,8 +17,8 @@ import psutil
 import pytest
 from simcluster_backends.common import narrator
 from simcluster_backends.common.log_line import MACHINE
-from simcluster_backends.common.machine import Machine
-from simcluster_backends.common.shares import Shares
+from simcluster_backends.common.machine import MachineMeter
+from simcluster_backends.common.shares import TimeShares
 from simcluster_backends.sockets import run_cluster
 
 import simcluster
@@ -120,11 +120,11 @@ def test_a_sensor_that_hangs_does_not_silence_the_lines(
 ) -> None:
     released = threading.Event()
 
-    def hangs(self: Machine) -> dict[str, float]:
+    def hangs(self: MachineMeter) -> dict[str, float]:
         released.wait()
         return {}
 
-    monkeypatch.setattr(Machine, "read", hangs)
+    monkeypatch.setattr(MachineMeter, "read", hangs)
     try:
         with caplog.at_level(logging.INFO, logger="simcluster.node"):
             simcluster.run(**RUN, backend="torch", out=tmp_path / "run", report=False)
@@ -143,7 +143,7 @@ def test_the_last_line_is_logged_when_the_algorithm_ends_not_at_the_next_interva
     with caplog.at_level(logging.INFO, logger="simcluster.node"):
         clock = itertools.count(1)
         recorder = Recorder(0, "a", lambda: float(next(clock)))
-        device = SimpleNamespace(shares=Shares())
+        device = SimpleNamespace(shares=TimeShares())
         told = narrator.Narrator(SimpleNamespace(recorder=recorder, device=device, waits=list))  # type: ignore[arg-type]
         told.begin()
         recorder.end_algorithm()

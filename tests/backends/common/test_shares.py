@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from simcluster_backends.common.shares import COMPUTING, SENDING, WAITING, Shares
+from simcluster_backends.common.shares import COMPUTING, SENDING, WAITING, TimeShares
 
 
 class Clock:
@@ -14,7 +14,7 @@ class Clock:
 
 def test_each_moment_counts_once_and_computing_counts_before_sending_before_waiting() -> None:
     clock = Clock()
-    shares = Shares(clock)
+    shares = TimeShares(clock)
     for at_s, change, kind in (
         (1.0, "begin", WAITING),  # 0 to 1: nothing
         (3.0, "begin", COMPUTING),  # 1 to 3: waiting
@@ -33,7 +33,7 @@ def test_each_moment_counts_once_and_computing_counts_before_sending_before_wait
 
 def test_an_operation_in_progress_counts_until_now() -> None:
     clock = Clock()
-    shares = Shares(clock)
+    shares = TimeShares(clock)
     shares.begin(WAITING)
     clock.now_s = 100.0
     assert shares.totals() == [0.0, 0.0, 100.0]

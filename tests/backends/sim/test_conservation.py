@@ -10,8 +10,8 @@ from typing import Any, NamedTuple
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from simcluster_backends.sim.cluster import Cluster
-from simcluster_backends.sim.faults import Faults
+from simcluster_backends.sim.cluster import SimCluster
+from simcluster_backends.sim.faults import SimFaults
 from simcluster_backends.sim.transit import Transit
 
 from simcluster.algorithms import ALGORITHMS
@@ -72,11 +72,11 @@ def test_a_stream_that_swallows_a_message_is_found_out(monkeypatch: pytest.Monke
 
     monkeypatch.setattr(Transit, "_arrive", swallow)
     with pytest.raises(AssertionError, match=r"n0 sent \d+ B to rank 1, and \d+ B are accounted for"):
-        Cluster(star(2)).run([_talks, _talks])
+        SimCluster(star(2)).run([_talks, _talks])
 
 
 def test_bytes_that_nobody_sent_are_found_out(monkeypatch: pytest.MonkeyPatch) -> None:
-    cluster = Cluster(star(3))
+    cluster = SimCluster(star(3))
     cluster.streams.of(0, 2).transit.arrived_B = 7
     with pytest.raises(AssertionError, match="bytes that no node sent"):
         cluster.run([_talks, _talks, _nothing])
@@ -97,8 +97,8 @@ def test_what_a_dead_receiver_does_not_get_is_dropped_by_its_fault() -> None:
             await node.recv(0, "t")
 
     topology = star(2, latency_s=0.05)
-    faults = Faults(plan(topology, "kind: crash, node: n1, at: 505 ms"))
-    cluster = Cluster(topology, faults=faults)
+    faults = SimFaults(plan(topology, "kind: crash, node: n1, at: 505 ms"))
+    cluster = SimCluster(topology, faults=faults)
     results = cluster.run([sender, receiver])
     assert isinstance(results[0], PeerLost)
     # A message every 10 ms, 0.1 s on its way: those of 0.41 s and later find a dead node. The news is there at 0.605,
@@ -176,8 +176,8 @@ _DRAWN: dict[str, dict[str, st.SearchStrategy[Any]]] = {
 
 def _run(algorithm: str, keys: dict[str, Any], swarm: Swarm) -> tuple[Any, list[str]]:
     topology = TOPOLOGIES[swarm.topology]
-    faults = Faults(plan(topology, *swarm.faults), swarm.dead_s)
-    cluster = Cluster(topology, 1, faults=faults, inbox_bytes=swarm.inbox_bytes)
+    faults = SimFaults(plan(topology, *swarm.faults), swarm.dead_s)
+    cluster = SimCluster(topology, 1, faults=faults, inbox_bytes=swarm.inbox_bytes)
 
     async def body(node: Transport) -> None:
         try:
@@ -217,6 +217,6 @@ def test_a_deadlock_under_faults_is_still_a_deadlock() -> None:
         await node.recv(1 - node.rank, "never")
 
     topology = star(2)
-    cluster = Cluster(topology, faults=Faults(plan(topology, "kind: cut, link: n0-sw, at: 1 s, for: 1 s")))
+    cluster = SimCluster(topology, faults=SimFaults(plan(topology, "kind: cut, link: n0-sw, at: 1 s, for: 1 s")))
     with pytest.raises(RunError, match="deadlock at 2 s"):
         cluster.run([waits, waits])

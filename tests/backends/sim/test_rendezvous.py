@@ -8,8 +8,8 @@ from math import inf
 
 import pytest
 import torch
-from simcluster_backends.sim import Cluster
-from simcluster_backends.sim.faults import Faults
+from simcluster_backends.sim import SimCluster
+from simcluster_backends.sim.faults import SimFaults
 from simcluster_backends.sockets.local import run_bodies as run_on_sockets
 
 import simcluster
@@ -119,7 +119,7 @@ def test_a_message_behind_one_that_nobody_asks_for_waits_with_it() -> None:
         await node.recv(0, "second")
 
     with pytest.raises(Deadlock):
-        Cluster(with_inbox(pair(), ASKED)).run([sender, receiver])
+        SimCluster(with_inbox(pair(), ASKED)).run([sender, receiver])
     run(pair(), sender, receiver)
 
 
@@ -197,7 +197,7 @@ def test_a_send_to_a_peer_that_dies_without_asking_raises() -> None:
         await asyncio.sleep(100)
 
     crash = Crash(spells=((5.0, inf),), rank=1)
-    results = Cluster(with_inbox(pair(M, 0.5), ASKED), faults=Faults([crash])).run([sender, victim])
+    results = SimCluster(with_inbox(pair(M, 0.5), ASKED), faults=SimFaults([crash])).run([sender, victim])
     assert results[0] == pytest.approx(5.5, rel=1e-12)
 
 

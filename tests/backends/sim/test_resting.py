@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 from simcluster_backends.sim import run as backend
-from simcluster_backends.sim.cluster import Cluster
+from simcluster_backends.sim.cluster import SimCluster
 
 import simcluster
 from simcluster.errors import UsageError
@@ -25,15 +25,15 @@ COHORT = {"name": "fedbuff", "concurrency": 5, "buffer": 5, "server_trains": Fal
 def made(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     """Collect how many nodes each cluster has made by its end."""
     counts: list[int] = []
-    run = Cluster.run
+    run = SimCluster.run
 
-    def counted(cluster: Cluster, bodies: Any) -> list[Any]:
+    def counted(cluster: SimCluster, bodies: Any) -> list[Any]:
         try:
             return run(cluster, bodies)
         finally:
             counts.append(len(list(cluster.members)))
 
-    monkeypatch.setattr(Cluster, "run", counted)
+    monkeypatch.setattr(SimCluster, "run", counted)
     return counts
 
 

@@ -9,7 +9,7 @@ from dataclasses import replace
 import pytest
 import torch
 from simcluster_backends.sim import run_bodies
-from simcluster_backends.sim.cluster import Cluster
+from simcluster_backends.sim.cluster import SimCluster
 
 from simcluster.collectives.exchange import exchange
 from simcluster.errors import PeerLost
@@ -129,7 +129,7 @@ def test_two_nodes_that_have_ended_take_in_what_they_hold_for_each_other(inbox_b
     # Neither reads. At 1 MB/s the two messages of each take 2 s to leave; with a small inbox the second one waits
     # until the first has arrived, 10 ms later.
     topology = replace(with_nodes(pair(M, 0.01), send_buffer_bytes=2 * M), inbox_bytes=inbox_bytes)
-    cluster = Cluster(topology)
+    cluster = SimCluster(topology)
     assert cluster.run([sender, sender]) == [0.0, 0.0]
     assert cluster.loop.time() == pytest.approx(end_s)
 

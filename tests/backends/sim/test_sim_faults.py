@@ -10,8 +10,8 @@ from typing import Any
 
 import pytest
 import torch
-from simcluster_backends.sim.cluster import Cluster
-from simcluster_backends.sim.faults import Faults
+from simcluster_backends.sim.cluster import SimCluster
+from simcluster_backends.sim.faults import SimFaults
 
 from simcluster.errors import PeerLost
 from simcluster.topology import Topology
@@ -35,7 +35,7 @@ def links(size: int = 2, **settings: Any) -> Topology:
 
 def run(bodies: list[Body], *faults: str, topology: Topology | None = None, seed: int = 0, **options: Any) -> list[Any]:
     topology = topology or links(len(bodies))
-    cluster = Cluster(topology, seed, faults=Faults(plan(topology, *faults, seed=seed), **options))
+    cluster = SimCluster(topology, seed, faults=SimFaults(plan(topology, *faults, seed=seed), **options))
     results = cluster.run(bodies)
     for result in results:
         if isinstance(result, Exception) and not isinstance(result, PeerLost):

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 import torch
-from simcluster_backends.sim.cluster import Cluster
-from simcluster_backends.sim.faults import Faults
+from simcluster_backends.sim.cluster import SimCluster
+from simcluster_backends.sim.faults import SimFaults
 
 import simcluster
 from simcluster.errors import PeerLost
@@ -89,8 +89,8 @@ def test_a_dead_node_sends_nothing_even_while_it_cleans_up() -> None:
 
 def test_a_fault_of_a_node_that_has_ended_did_not_happen() -> None:
     topology = links()
-    faults = Faults(plan(topology, "kind: crash, node: n0, at: 1 s", "kind: hang, node: n0, at: 2 s"))
-    cluster = Cluster(topology, faults=faults)
+    faults = SimFaults(plan(topology, "kind: crash, node: n0, at: 1 s", "kind: hang, node: n0, at: 2 s"))
+    cluster = SimCluster(topology, faults=faults)
     assert cluster.run([idle, idle_for(5)]) == [None, None]
     assert faults.log.rows() == []
     assert cluster.gone == {}
@@ -98,8 +98,8 @@ def test_a_fault_of_a_node_that_has_ended_did_not_happen() -> None:
 
 def test_a_run_ends_when_its_nodes_do_not_when_its_faults_do() -> None:
     topology = links()
-    faults = Faults(plan(topology, "kind: cut, link: n0-sw, at: 1 s, for: 1 h"))
-    cluster = Cluster(topology, faults=faults)
+    faults = SimFaults(plan(topology, "kind: cut, link: n0-sw, at: 1 s, for: 1 h"))
+    cluster = SimCluster(topology, faults=faults)
     cluster.run([idle, idle_for(2)])
     assert cluster.loop.time() == 2.0
     assert [row["spells_s"] for row in faults.log.rows()] == [[[1.0, None]]]

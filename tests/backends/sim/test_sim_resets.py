@@ -5,8 +5,8 @@ from __future__ import annotations
 import asyncio
 
 import pytest
-from simcluster_backends.sim.cluster import Cluster
-from simcluster_backends.sim.faults import Faults
+from simcluster_backends.sim.cluster import SimCluster
+from simcluster_backends.sim.faults import SimFaults
 
 from simcluster.transport import Transport
 from tests.backends.sim.test_sim_faults import links, receives, run, sends
@@ -54,8 +54,8 @@ def test_routes_of_different_lengths_connect_again_after_their_own_round_trip() 
 
 def test_a_reset_loses_nobody_and_drops_nothing_however_long_the_round_trip() -> None:
     topology = links(latency_s=5.0)
-    cluster = Cluster(
-        topology, 0, faults=Faults(plan(topology, "kind: reset, groups: [[n0], [n1]], at: 500 ms"), dead_s=0.5)
+    cluster = SimCluster(
+        topology, 0, faults=SimFaults(plan(topology, "kind: reset, groups: [[n0], [n1]], at: 500 ms"), dead_s=0.5)
     )
     sent_s, arrived_s = cluster.run([sends(), receives()])
     # 1 s for the bytes, 20 s for the round trip, 10 s to arrive.

@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 import torch
 from simcluster_backends.sim import run_bodies
-from simcluster_backends.sim.cluster import Cluster
-from simcluster_backends.sim.faults import Faults
+from simcluster_backends.sim.cluster import SimCluster
+from simcluster_backends.sim.faults import SimFaults
 
 from simcluster.errors import Deadlock, NeverFinished, PeerLost
 from simcluster.topology import Device, Topology
@@ -27,7 +27,7 @@ def now() -> float:
 
 
 def run(topology: Topology, *bodies: Any) -> list[Any]:
-    results = Cluster(topology).run(bodies)
+    results = SimCluster(topology).run(bodies)
     for result in results:
         if isinstance(result, BaseException):
             raise result
@@ -171,7 +171,7 @@ def test_a_full_inbox_stops_the_sender_until_somebody_receives() -> None:
         for _ in range(4):
             await node.recv()
 
-    cluster = Cluster(star(2, latency_s=0.0), inbox_bytes=2_000_000)
+    cluster = SimCluster(star(2, latency_s=0.0), inbox_bytes=2_000_000)
     # Two messages fill the inbox (2 MB and their headers); the others wait for the receiver's second 1.
     times, _ = cluster.run([sender, receiver])
     assert times == pytest.approx([0.008, 0.016, 1.008, 1.016], abs=1e-12)
@@ -314,7 +314,7 @@ def test_a_crash_is_noticed_one_latency_later_and_only_by_those_who_wait() -> No
         return now()
 
     topology = star(3, latency_s=1e-3)
-    cluster = Cluster(topology, faults=Faults(plan(topology, "kind: crash, node: n0, at: 2 s")))
+    cluster = SimCluster(topology, faults=SimFaults(plan(topology, "kind: crash, node: n0, at: 2 s")))
     results = cluster.run([victim, waiter, bystander])
     assert isinstance(results[0], asyncio.CancelledError)
     assert results[1:] == [2.002, 3.0]
@@ -324,7 +324,7 @@ def test_an_algorithm_is_given_the_verbs_of_the_interface_and_cannot_end_a_node(
     async def body(node: Transport) -> set[str]:
         return {name for name in dir(node) if not name.startswith("_")}
 
-    quicker = {"ask", "exchange", "gather", "rounds_ahead", "send_each"}  # of Accelerated
+    quicker = {"ask", "exchange", "gather", "rounds_ahead", "send_each"}  # of OptionalVerbs
     promised = {name for name in dir(Transport) if not name.startswith("_")}
     assert run(star(1), body) == [promised | quicker | {"recorder"}]
 
@@ -342,7 +342,7 @@ def test_a_node_that_ends_without_its_tasks_leaves_none_behind() -> None:
         node.child = asyncio.create_task(child())  # type: ignore[attr-defined]
         await asyncio.sleep(0)
 
-    cluster = Cluster(star(2))
+    cluster = SimCluster(star(2))
     cluster.run([body, body])
     assert ended == [0, 1]
     assert cluster.loop.time() == 0.0

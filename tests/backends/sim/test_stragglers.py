@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 import numpy as np
 import pytest
-from simcluster_backends.sim.devices import DeviceModel, Stepped, Warming, draw_factor, slowdown_of
+from simcluster_backends.sim.devices import DeviceModel, SteppedSlowdown, WarmingSlowdown, draw_factor, slowdown_of
 
 from simcluster.rng import numpy_stream
 from simcluster.topology import Device
@@ -100,8 +100,8 @@ def test_the_mean_that_a_kind_says_is_that_of_its_draws(straggler: Straggler) ->
 # a factor that changes in time
 
 
-def stepped(*steps: tuple[float, float]) -> Stepped:
-    return Stepped(lambda _: iter(steps))
+def stepped(*steps: tuple[float, float]) -> SteppedSlowdown:
+    return SteppedSlowdown(lambda _: iter(steps))
 
 
 @pytest.mark.parametrize(
@@ -195,8 +195,8 @@ THERMAL = Thermal(factor=3.0, heating_s=10.0, cooling_s=20.0)
 
 
 def test_a_cold_device_is_as_fast_as_it_says_and_a_warm_one_slower_by_its_factor() -> None:
-    assert Warming(THERMAL).start(0.0, 1e-9) == pytest.approx(1e-9, rel=1e-9)
-    warm = Warming(THERMAL)
+    assert WarmingSlowdown(THERMAL).start(0.0, 1e-9) == pytest.approx(1e-9, rel=1e-9)
+    warm = WarmingSlowdown(THERMAL)
     warm.start(0.0, 1e6)
     warm.stop(3e6)
     assert warm.start(3e6, 1.0) == pytest.approx(3.0, rel=1e-12)
@@ -204,12 +204,12 @@ def test_a_cold_device_is_as_fast_as_it_says_and_a_warm_one_slower_by_its_factor
 
 def test_long_work_from_cold_gains_h_ln_f_on_warm_work() -> None:
     # t = F w + h ln((1 + (F - 1) exp(-F w/h))/F), which nears F w - h ln F.
-    assert Warming(THERMAL).start(0.0, 1000.0) == pytest.approx(3000 - 10 * math.log(3), rel=1e-12)
+    assert WarmingSlowdown(THERMAL).start(0.0, 1000.0) == pytest.approx(3000 - 10 * math.log(3), rel=1e-12)
 
 
 @pytest.mark.parametrize("work_s", [0.01, 1.0, 7.0, 50.0])
 def test_the_work_done_while_it_warms_up_is_the_integral_of_the_speed(work_s: float) -> None:
-    takes_s = Warming(THERMAL).start(0.0, work_s)
+    takes_s = WarmingSlowdown(THERMAL).start(0.0, work_s)
     steps = 200_000
     times_s = (np.arange(steps) + 0.5) * takes_s / steps
     speed = 1 / (3 - 2 * np.exp(-times_s / 10))
@@ -217,7 +217,7 @@ def test_the_work_done_while_it_warms_up_is_the_integral_of_the_speed(work_s: fl
 
 
 def test_work_in_pieces_without_rest_takes_as_long_as_in_one() -> None:
-    whole, pieces = Warming(THERMAL), Warming(THERMAL)
+    whole, pieces = WarmingSlowdown(THERMAL), WarmingSlowdown(THERMAL)
     at_s = 0.0
     for _ in range(10):
         at_s += pieces.start(at_s, 1.3)
@@ -226,7 +226,7 @@ def test_work_in_pieces_without_rest_takes_as_long_as_in_one() -> None:
 
 
 def test_rest_cools_with_its_own_time_constant() -> None:
-    slowdown = Warming(THERMAL)
+    slowdown = WarmingSlowdown(THERMAL)
     slowdown.start(0.0, 1e6)
     slowdown.stop(3e6)
     # 20 ln 2 s of rest halve what is above 1: from 3 to 2.
@@ -236,7 +236,7 @@ def test_rest_cools_with_its_own_time_constant() -> None:
 
 
 def test_cancelled_work_warms_up_for_the_time_that_it_ran() -> None:
-    cancelled, short = Warming(THERMAL), Warming(THERMAL)
+    cancelled, short = WarmingSlowdown(THERMAL), WarmingSlowdown(THERMAL)
     cancelled.start(0.0, 100.0)
     cancelled.stop(5.0)
     ran_s = short.start(0.0, 2.0)

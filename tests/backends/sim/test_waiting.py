@@ -14,7 +14,7 @@ from collections.abc import Awaitable, Callable
 
 import numpy as np
 import pytest
-from simcluster_backends.sim import Cluster
+from simcluster_backends.sim import SimCluster
 from simcluster_backends.sim.devices import DeviceModel
 from simcluster_backends.sim.transport import SimTransport
 
@@ -39,7 +39,7 @@ def time_of(serve: Serve, work: Serve, workers: int = P, stragglers: list[Stragg
     """Virtual seconds that it takes rank 0 to end *serve*, while all others *work*."""
     stragglers = stragglers or [Exponential(1.0)] * workers
     devices = {f"n{rank}": Device("d", 1e9, straggler=straggler) for rank, straggler in enumerate(stragglers, start=1)}
-    cluster = Cluster(star(workers + 1, bandwidth_Bps=1e15, latency_s=0.0, **devices), seed=1)
+    cluster = SimCluster(star(workers + 1, bandwidth_Bps=1e15, latency_s=0.0, **devices), seed=1)
     ended_s = []
 
     async def server(node: SimTransport) -> None:

@@ -20,12 +20,12 @@ import torch
 import yaml
 from simcluster_backends.torch import frame as frame_module
 from simcluster_backends.torch import run_cluster
-from simcluster_backends.torch.frame import Kind, control_frame
-from simcluster_backends.torch.group import HashStore, Place, first_line, place_of
-from simcluster_backends.torch.link import Link
+from simcluster_backends.torch.frame import TorchFrameKind, control_frame
+from simcluster_backends.torch.group import HashStore, WorldPlace, first_line, place_of
+from simcluster_backends.torch.link import RankLink
 from simcluster_backends.torch.local import run_bodies
 from simcluster_backends.torch.node import take_part
-from simcluster_backends.torch.settings import Options, read_options
+from simcluster_backends.torch.settings import TorchOptions, read_options
 
 import simcluster
 from simcluster.cli.app import main
@@ -50,7 +50,7 @@ from tests.support.root import ROOT
 from tests.support.seen import Seen
 
 EXAMPLES = ROOT / "docs" / "torch"
-QUICK = Options(heartbeat_s=0.05)
+QUICK = TorchOptions(heartbeat_s=0.05)
 
 
 def job(program: str, names: str = "abc", folder: Path | None = None, **settings: Any) -> ClusterJob:
@@ -58,11 +58,13 @@ def job(program: str, names: str = "abc", folder: Path | None = None, **settings
     return ClusterJob(list(names), config, program=f"tests.support.node_programs:{program}", **settings)
 
 
-def in_threads(request: ClusterJob, options: Options = QUICK) -> list[RunRecord | RunError | None]:
+def in_threads(request: ClusterJob, options: TorchOptions = QUICK) -> list[RunRecord | RunError | None]:
     """Every rank of *request* in a thread of this process: the whole of a run but its processes."""
     store, size = HashStore(), len(request.names)
     with ThreadPoolExecutor(size) as threads:
-        parts = [threads.submit(take_part, request, options, Place(rank, size, True), store) for rank in range(size)]
+        parts = [
+            threads.submit(take_part, request, options, WorldPlace(rank, size, True), store) for rank in range(size)
+        ]
     return [part.result() for part in parts]
 
 
@@ -218,7 +220,7 @@ def test_an_algorithm_is_given_the_verbs_of_the_interface_and_cannot_end_a_node(
 def test_ranks_with_different_experiments_do_not_begin() -> None:
     store, jobs = HashStore(), [job("ring", "ab"), replace(job("ring", "ab"), seed=1)]
     with ThreadPoolExecutor(2) as threads:
-        parts = [threads.submit(take_part, jobs[rank], QUICK, Place(rank, 2, True), store) for rank in range(2)]
+        parts = [threads.submit(take_part, jobs[rank], QUICK, WorldPlace(rank, 2, True), store) for rank in range(2)]
     for rank, part in enumerate(parts):
         with pytest.raises(LaunchFailed, match=rf"rank {1 - rank} \(.\) has another"):
             part.result()
@@ -226,13 +228,13 @@ def test_ranks_with_different_experiments_do_not_begin() -> None:
 
 def test_a_rank_that_never_comes_is_named() -> None:
     with pytest.raises(LaunchFailed, match=r"rank 1 \(b\) did not"):
-        take_part(job("ring", "ab"), replace(QUICK, start_s=0.2), Place(0, 2, True), HashStore())
+        take_part(job("ring", "ab"), replace(QUICK, start_s=0.2), WorldPlace(0, 2, True), HashStore())
 
 
 def test_all_that_cannot_be_done_is_said_at_once() -> None:
     request = job("ring", faults=(Crash(spells=((0.1, 1.0),), rank=1),), options={"dead_z": 1, "stuck_s": -1})
     with pytest.raises(UsageError) as refused:
-        read_options(request, Place(0, 4))
+        read_options(request, WorldPlace(0, 4))
     assert [problem.key for problem in refused.value.problems] == ["faults", "dead_z", "stuck_s", "WORLD_SIZE"]
 
 
@@ -245,12 +247,12 @@ def test_time_that_is_over_is_a_limit() -> None:
     [
         ({}, None),
         ({"RANK": "1", "WORLD_SIZE": "3"}, None),  # nobody says where to meet
-        ({"RANK": "1", "WORLD_SIZE": "3", "MASTER_ADDR": "m", "MASTER_PORT": "1"}, Place(1, 3)),
-        ({"SLURM_PROCID": "2", "SLURM_NTASKS": "3", "MASTER_ADDR": "m", "MASTER_PORT": "1"}, Place(2, 3)),
+        ({"RANK": "1", "WORLD_SIZE": "3", "MASTER_ADDR": "m", "MASTER_PORT": "1"}, WorldPlace(1, 3)),
+        ({"SLURM_PROCID": "2", "SLURM_NTASKS": "3", "MASTER_ADDR": "m", "MASTER_PORT": "1"}, WorldPlace(2, 3)),
         ({"SLURM_PROCID": "2", "SLURM_NTASKS": "3"}, None),
     ],
 )
-def test_a_process_learns_its_rank_from_who_started_it(environ: dict[str, str], place: Place | None) -> None:
+def test_a_process_learns_its_rank_from_who_started_it(environ: dict[str, str], place: WorldPlace | None) -> None:
     assert place_of(environ) == place
 
 
@@ -290,9 +292,9 @@ def test_a_send_from_which_gloo_never_returns_is_given_up_with_its_peer() -> Non
 
     async def main() -> None:
         loop = asyncio.get_running_loop()
-        link = Link(Forgetful(), 1, loop, lambda *_: True, lambda *_: None, lambda *_: None)  # type: ignore[arg-type]
+        link = RankLink(Forgetful(), 1, loop, lambda *_: True, lambda *_: None, lambda *_: None)  # type: ignore[arg-type]
         link.start()
-        left = link.put(control_frame(Kind.END, b"")).injected
+        left = link.put(control_frame(TorchFrameKind.END, b"")).injected
         await loop.run_in_executor(None, begun.wait)
         link.close("its process is gone")
         with pytest.raises(ConnectionError, match="its process is gone"):

@@ -18,7 +18,7 @@ from torch import Tensor
 
 from simcluster.algorithms import ALGORITHMS
 from simcluster.collectives import SCHEDULES, operations
-from simcluster.compute import HOST, OnDevice
+from simcluster.compute import HOST, DeviceTransport
 from simcluster.errors import PeerLost
 from simcluster.forwarding import Forwarding
 from simcluster.payload import Message, Payload, Sendable, as_payload, pack
@@ -69,11 +69,11 @@ def test_it_is_carried_by_the_group_of_the_device_which_takes_no_tensor_of_the_h
     device: torch.device,
 ) -> None:
     async def sender(node: Transport) -> None:
-        await OnDevice(node, device).send(1, "both", pack(torch.ones(16, device=device), torch.ones(3), of=3))
-        await OnDevice(node, device).send(1, "host", torch.ones(5))
+        await DeviceTransport(node, device).send(1, "both", pack(torch.ones(16, device=device), torch.ones(3), of=3))
+        await DeviceTransport(node, device).send(1, "host", torch.ones(5))
 
     async def receiver(node: Transport) -> None:
-        message = await OnDevice(node, device).recv(0, "both")
+        message = await DeviceTransport(node, device).recv(0, "both")
         assert [tensor.device for tensor in message.tensors] == [device] * 2
         assert ([tensor.tolist() for tensor in message.tensors], message["of"]) == ([[1.0] * 16, [1.0] * 3], 3)
         assert (await node.recv(0, "host")).tensor.is_cpu
@@ -96,7 +96,7 @@ def test_a_collective_runs_on_the_device_with_the_bits_of_the_host(
         parts = [piece.clone() for piece in own.split(8)]
         given = {"barrier": [], "all_to_all": [parts], "scatter": [parts], "broadcast": [parts]}.get(op, [own])
         result = await getattr(operations, op)(
-            OnDevice(node, where), *given, "t", schedule=schedule, **settings.get(schedule, {})
+            DeviceTransport(node, where), *given, "t", schedule=schedule, **settings.get(schedule, {})
         )
         found = [result] if isinstance(result, Tensor) else result or []
         assert all(tensor.device == where for tensor in found)
@@ -183,7 +183,7 @@ def test_in_no_algorithm_does_a_carried_tensor_meet_one_of_the_host(name: str, d
     replicas = [workload().replica(rank, SIZE, SEED, STEPS, device=device) for rank in range(SIZE)]
 
     async def body(node: Transport) -> None:
-        await ALGORITHMS[name](OnDevice(node, device), replicas[node.rank])
+        await ALGORITHMS[name](DeviceTransport(node, device), replicas[node.rank])
 
     assert run_bodies([body] * SIZE, device=device) == [None] * SIZE
     assert {tensor.device for replica in replicas for tensor in replica.parameters} == {device}

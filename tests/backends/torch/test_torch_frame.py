@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 import torch
-from simcluster_backends.torch.frame import Kind, control_frame, data_frame, read_lead, read_message
+from simcluster_backends.torch.frame import TorchFrameKind, control_frame, data_frame, read_lead, read_message
 
 from simcluster.errors import (
     ProtocolError,
@@ -23,8 +23,8 @@ def test_a_message_is_counted_as_everywhere_and_its_tensors_lie_on_boundaries() 
 
 
 def test_what_no_correct_peer_sends_is_refused() -> None:
-    lead = control_frame(Kind.END, b"why").lead(7)
-    assert read_lead(lead, 7) == (Kind.END, 3, 3, 0)
+    lead = control_frame(TorchFrameKind.END, b"why").lead(7)
+    assert read_lead(lead, 7) == (TorchFrameKind.END, 3, 3, 0)
     with pytest.raises(ProtocolError, match="number 7"):
         read_lead(lead, 8)
     with pytest.raises(ProtocolError, match="kind 9"):

@@ -11,8 +11,8 @@ from dataclasses import dataclass
 from typing import Any
 
 import torch
-from simcluster_backends.sim.cluster import Cluster
-from simcluster_backends.sim.faults import Faults
+from simcluster_backends.sim.cluster import SimCluster
+from simcluster_backends.sim.faults import SimFaults
 from torch import Tensor, nn
 
 from simcluster.algorithms import ALGORITHMS
@@ -114,7 +114,7 @@ def serve(
     async def body(node: Transport) -> None:
         await ALGORITHMS[name](node, replicas[node.rank], **settings)
 
-    cluster = Cluster(topology, seed, faults=Faults(plan(topology, *faults), 0.5))
+    cluster = SimCluster(topology, seed, faults=SimFaults(plan(topology, *faults), 0.5))
     results = cluster.run([body] * size)
     for result in results:
         if check and isinstance(result, BaseException):

@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 import torch
-from simcluster_backends.sim.cluster import Cluster
-from simcluster_backends.sim.faults import Faults
+from simcluster_backends.sim.cluster import SimCluster
+from simcluster_backends.sim.faults import SimFaults
 
 from simcluster.algorithms import ALGORITHMS
 from simcluster.errors import PeerLost
@@ -34,7 +34,7 @@ def run(
     async def body(node: Transport) -> None:
         await ALGORITHMS[name](node, replicas[node.rank], **settings)
 
-    cluster = Cluster(topology, SEED, faults=Faults(plan(topology, *faults)))
+    cluster = SimCluster(topology, SEED, faults=SimFaults(plan(topology, *faults)))
     results = cluster.run([body] * size)
     return results, replicas, [node.recorder.finish(None) for node in cluster.members]
 
@@ -123,7 +123,7 @@ def test_a_broadcast_makes_replicas_agree_that_were_not_born_equal() -> None:
         await ALGORITHMS["all_reduce_dp"](node, replica, initial_weights="broadcast")
 
     replicas = [WORKLOAD.replica(rank, 3, SEED, steps) for rank in range(3)]
-    done(Cluster(star(3)).run([lambda node: body(node, replicas[node.rank])] * 3))
+    done(SimCluster(star(3)).run([lambda node: body(node, replicas[node.rank])] * 3))
     for replica in replicas:  # rank 0 had added nothing
         torch.testing.assert_close(replica.parameters, train_alone(WORKLOAD, 3, SEED, steps), rtol=1e-12, atol=1e-12)
 
@@ -269,5 +269,5 @@ def test_real_digits_are_learnt_by_all_three() -> None:
         async def body(node: Transport, name: str = name, replicas: list[Replica] = replicas) -> None:
             await ALGORITHMS[name](node, replicas[node.rank])
 
-        done(Cluster(star(3)).run([body] * 3))
+        done(SimCluster(star(3)).run([body] * 3))
         assert replicas[0].evaluate()["accuracy"] >= 0.88, name

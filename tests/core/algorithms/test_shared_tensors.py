@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from simcluster_backends.sim.cluster import Cluster
+from simcluster_backends.sim.cluster import SimCluster
 
 import simcluster
 from simcluster.algorithms import ALGORITHMS
@@ -65,7 +65,7 @@ def test_shared_tensors_keep_their_shapes_and_change_no_message(name: str, setti
         async def body(node: Transport) -> None:
             await ALGORITHMS[name](node, replicas[node.rank], **settings)
 
-        cluster = Cluster(star(3), 0)
+        cluster = SimCluster(star(3), 0)
         for result in cluster.run([body] * 3):
             if isinstance(result, BaseException):
                 raise result

@@ -8,8 +8,8 @@ from typing import Any
 
 import numpy as np
 import torch
-from simcluster_backends.sim.cluster import Cluster
-from simcluster_backends.sim.faults import Faults
+from simcluster_backends.sim.cluster import SimCluster
+from simcluster_backends.sim.faults import SimFaults
 from torch import Tensor, nn
 
 from simcluster.algorithms import ALGORITHMS
@@ -91,7 +91,7 @@ def train(
         replica.ledger.incarnation = cluster.members[node.rank].recorder.incarnation
         await ALGORITHMS[name](node, replica, **settings)
 
-    cluster = Cluster(topology, SEED, faults=Faults(plan(topology, *faults)))
+    cluster = SimCluster(topology, SEED, faults=SimFaults(plan(topology, *faults)))
     results = cluster.run([body] * size)
     for result in results:
         if isinstance(result, BaseException) and not faults:

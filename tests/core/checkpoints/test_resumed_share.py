@@ -40,7 +40,7 @@ def most(monkeypatch: pytest.MonkeyPatch) -> dict[int, int]:
     """
     found: dict[int, int] = defaultdict(int)
     replicas: list[Replica] = []
-    allocate, restore, make = deferred.allocate, part.restore, part.Part._make
+    allocate, restore, make = deferred.allocate, part.restore, part.NodePart._make
 
     def counted(parameter: Tensor) -> None:
         allocate(parameter)
@@ -51,7 +51,7 @@ def most(monkeypatch: pytest.MonkeyPatch) -> dict[int, int]:
         replicas.append(replica)
         restore(shard, replica, rng)
 
-    def made(self: part.Part, *given: Any) -> None:
+    def made(self: part.NodePart, *given: Any) -> None:
         make(self, *given)
         assert self.replica.is_in_parts
         replicas.append(self.replica)
@@ -59,7 +59,7 @@ def most(monkeypatch: pytest.MonkeyPatch) -> dict[int, int]:
     for module in (deferred, weights, layers):
         monkeypatch.setattr(module, "allocate", counted)
     monkeypatch.setattr(part, "restore", restored)
-    monkeypatch.setattr(part.Part, "_make", made)
+    monkeypatch.setattr(part.NodePart, "_make", made)
     return found
 
 

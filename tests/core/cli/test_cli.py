@@ -12,7 +12,7 @@ from typing import Any
 
 import psutil
 import pytest
-from simcluster_backends.sockets.launcher.member import Member
+from simcluster_backends.sockets.launcher.member import NodeHandle
 
 from simcluster.algorithms import ALGORITHMS
 from simcluster.results import load_run
@@ -227,9 +227,9 @@ def test_a_killed_worker_that_no_other_needs_is_named_and_what_was_measured_is_k
 ) -> None:
     nodes: list[psutil.Process] = []
     measured: set[str] = set()
-    hear = Member.hear
+    hear = NodeHandle.hear
 
-    def kill_one(member: Member, message: Any) -> None:
+    def kill_one(member: NodeHandle, message: Any) -> None:
         hear(member, message)
         if any(metric.name == "loss" for metric in member.metrics):
             measured.add(member.name)
@@ -238,7 +238,7 @@ def test_a_killed_worker_that_no_other_needs_is_named_and_what_was_measured_is_k
             nodes.extend(fork_server.children())
             nodes[-1].kill()
 
-    monkeypatch.setattr(Member, "hear", kill_one)
+    monkeypatch.setattr(NodeHandle, "hear", kill_one)
     # Time enough for a machine that is busy.
     short = ["workload.hidden=4", "stop={time: 8 s, steps: 1000000}", "evaluate_every=1000000"]
     sets = [word for text in short for word in ("--set", text)]

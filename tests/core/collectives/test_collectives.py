@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 import torch
-from simcluster_backends.sim.cluster import Cluster
+from simcluster_backends.sim.cluster import SimCluster
 from torch import Tensor
 
 from simcluster.collectives import broadcast, flatten, naive_all_reduce, ring_all_reduce, unflatten
@@ -20,8 +20,8 @@ AllReduce = Callable[[Transport, Tensor, str], Awaitable[Tensor]]
 B, A = 125e6, 50e-6  # the star's bandwidth, and the latency of a route (two links of 25 us)
 
 
-def run(topology: Topology, body: Any) -> tuple[list[Any], Cluster]:
-    cluster = Cluster(topology)
+def run(topology: Topology, body: Any) -> tuple[list[Any], SimCluster]:
+    cluster = SimCluster(topology)
     results = cluster.run([body] * len(topology.workers))
     for result in results:
         if isinstance(result, BaseException):

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from simcluster.collectives import SCHEDULES, operations
-from simcluster.lab.bench.collective import Counted
+from simcluster.lab.bench.collective import ByteCounter
 from simcluster.transport import Transport
 from tests.core.collectives.schedules import ceil_lg, floor_lg
 from tests.core.collectives.test_collectives_sums import options
@@ -39,7 +39,7 @@ def sent(op: str, schedule: str, p: int, device: str = "meta", length: int = 840
     """(bytes of tensors, messages, time) of each rank; the vector has 4 *length* bytes."""
 
     async def body(node: Any) -> tuple[int, int, float]:
-        counted = Counted(node)
+        counted = ByteCounter(node)
         view: Transport = counted  # type: ignore[assignment]
         more = options(op, schedule, p)
         await getattr(operations, op)(view, *inputs(op, p, node.rank, device, length), schedule=schedule, **more)

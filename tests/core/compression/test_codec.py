@@ -9,13 +9,13 @@ import torch
 from torch import Tensor
 
 from simcluster.compression import KINDS, Codec
-from simcluster.compression.compressor import Layout, WithFeedback
+from simcluster.compression.compressor import FeedbackCompressor, VectorLayout
 from simcluster.rng import NodeRandom
 from simcluster.transport import FREE, Transport
 from simcluster.workloads import quadratic
 from tests.support.clusters import now, run, star
 
-FEEDBACK = [name for name, kind in KINDS.items() if issubclass(kind, WithFeedback)]
+FEEDBACK = [name for name, kind in KINDS.items() if issubclass(kind, FeedbackCompressor)]
 RNG = NodeRandom(1, "n0")
 
 
@@ -123,7 +123,7 @@ def test_costs_grow_with_the_vector_and_nothing_costs_nothing() -> None:
 
 @pytest.mark.parametrize("size", [1, 2, 3, 5, 40])
 def test_chunks_are_cut_as_torch_cuts_and_know_whose_tensors_they_hold(size: int) -> None:
-    layout = Layout.of([torch.zeros(2, 3), torch.zeros(0), torch.zeros(()), torch.zeros(9)])
+    layout = VectorLayout.of([torch.zeros(2, 3), torch.zeros(0), torch.zeros(()), torch.zeros(9)])
     chunks = layout.cut(size)
     assert [chunk.length for chunk in chunks] == [len(part) for part in torch.arange(16).tensor_split(size)]
     owners = torch.tensor([0] * 6 + [1] + [2] * 9)

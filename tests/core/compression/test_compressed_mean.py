@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 import torch
-from simcluster_backends.sim.cluster import Cluster
+from simcluster_backends.sim.cluster import SimCluster
 from torch import Tensor
 
 from simcluster.collectives import ring_all_reduce
@@ -102,7 +102,7 @@ def bytes_sent(compression: Any, like: Tensor, size: int) -> int:
     async def body(node: Transport) -> None:
         await Mean(compression, node, "g", [like], ring_all_reduce)([torch.ones_like(like)], "t")
 
-    cluster = Cluster(star(size))
+    cluster = SimCluster(star(size))
     assert cluster.run([body] * size) == [None] * size
     return sum(node.recorder.record.bytes_sent for node in cluster.members)
 

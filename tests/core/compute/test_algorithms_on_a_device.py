@@ -7,11 +7,11 @@ from typing import Any
 
 import pytest
 import torch
-from simcluster_backends.sim.cluster import Cluster
+from simcluster_backends.sim.cluster import SimCluster
 from torch import nn
 
 from simcluster.algorithms import ALGORITHMS
-from simcluster.compute import HOST, OnDevice
+from simcluster.compute import HOST, DeviceTransport
 from simcluster.transport import Transport
 from simcluster.workloads import Replica, Workload, sgd
 from simcluster.workloads.optimizers import MakeOptimizer, adamw
@@ -66,10 +66,10 @@ def trained(
     replicas = [work.replica(rank, SIZE, SEED, STEPS, **given) for rank in range(SIZE)]
 
     async def body(node: Transport) -> None:
-        seen = node if device == HOST else OnDevice(node, device)
+        seen = node if device == HOST else DeviceTransport(node, device)
         await ALGORITHMS[name](seen, replicas[node.rank], **settings)
 
-    cluster = Cluster(star(SIZE), SEED)
+    cluster = SimCluster(star(SIZE), SEED)
     for result in cluster.run([body] * SIZE):
         if isinstance(result, BaseException):
             raise result

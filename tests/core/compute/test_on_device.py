@@ -13,7 +13,7 @@ from simcluster_backends.sockets.local import run_bodies
 from simcluster.algorithms import ALGORITHMS
 from simcluster.collectives import SCHEDULES, ring_all_reduce, subgroup
 from simcluster.collectives.operations import all_reduce
-from simcluster.compute import HOST, OnDevice
+from simcluster.compute import HOST, DeviceTransport
 from simcluster.payload import lend, pack
 from simcluster.testing import CHECKS, Body, RunBodies
 from simcluster.transport import FREE, Transport
@@ -24,7 +24,7 @@ from tests.support.stand_in import Mixed, counted
 
 def wrapped(bodies: Sequence[Body]) -> list[Any]:
     def on_device(body: Body) -> Body:
-        return lambda node: body(OnDevice(node, HOST))
+        return lambda node: body(DeviceTransport(node, HOST))
 
     return run_bodies([on_device(body) for body in bodies])
 
@@ -44,14 +44,14 @@ def on_sockets(*bodies: Body) -> list[Any]:
 
 def test_a_message_arrives_on_the_device_as_it_was_when_sent(overlapping: torch.device) -> None:
     async def sender(bare: Transport) -> None:
-        node, tensor = OnDevice(bare, overlapping), torch.arange(1000.0).to(overlapping)
+        node, tensor = DeviceTransport(bare, overlapping), torch.arange(1000.0).to(overlapping)
         sending = asyncio.create_task(node.send(1, "t", pack(tensor, torch.ones(2), of=3)))
         await asyncio.sleep(0)
         tensor.zero_()
         await sending
 
     async def receiver(bare: Transport) -> None:
-        message = await OnDevice(bare, overlapping).recv(0, "t")
+        message = await DeviceTransport(bare, overlapping).recv(0, "t")
         assert [tensor.device for tensor in message.tensors] == [overlapping] * 2
         assert torch.equal(message.tensors[0].cpu(), torch.arange(1000.0))
         assert torch.equal(message.tensors[1].cpu(), torch.ones(2))
@@ -64,7 +64,7 @@ def test_messages_arrive_in_the_order_of_their_sends(overlapping: torch.device) 
     """The first waits for its copy and the second has none to wait for."""
 
     async def sender(bare: Transport) -> None:
-        node = OnDevice(bare, overlapping)
+        node = DeviceTransport(bare, overlapping)
         async with asyncio.TaskGroup() as group:
             group.create_task(node.send(1, "t", pack(torch.zeros(100_000, device=overlapping), number=0)))
             group.create_task(node.send(1, "t", pack(number=1)))
@@ -72,7 +72,7 @@ def test_messages_arrive_in_the_order_of_their_sends(overlapping: torch.device) 
             group.create_task(node.send(1, "t", pack(number=3)))
 
     async def receiver(bare: Transport) -> list[int]:
-        return [(await OnDevice(bare, overlapping).recv(0, "t"))["number"] for _ in range(4)]
+        return [(await DeviceTransport(bare, overlapping).recv(0, "t"))["number"] for _ in range(4)]
 
     assert on_sockets(sender, receiver)[1] == [0, 1, 2, 3]
 
@@ -80,7 +80,9 @@ def test_messages_arrive_in_the_order_of_their_sends(overlapping: torch.device) 
 def test_a_piece_of_work_ends_when_the_device_has_done_it(stand_in: torch.device) -> None:
     async def body(bare: Transport) -> None:
         with counted() as copies:
-            found = await OnDevice(bare, stand_in).compute(torch.add, torch.ones(2, device=stand_in), 1, cost=FREE)
+            found = await DeviceTransport(bare, stand_in).compute(
+                torch.add, torch.ones(2, device=stand_in), 1, cost=FREE
+            )
             assert (found.tolist(), copies.synchronised) == ([2.0, 2.0], 1)
 
     run(star(1), body)
@@ -89,7 +91,7 @@ def test_a_piece_of_work_ends_when_the_device_has_done_it(stand_in: torch.device
 def test_a_device_runs_no_coroutine(stand_in: torch.device) -> None:
     async def body(bare: Transport) -> None:
         with pytest.raises(TypeError, match="is async: await it instead"):
-            await OnDevice(bare, stand_in).compute(body, bare, cost=FREE)
+            await DeviceTransport(bare, stand_in).compute(body, bare, cost=FREE)
 
     run(star(1), body)
 
@@ -99,7 +101,7 @@ def test_a_collective_copies_a_tensor_once_each_way(schedule: str, stand_in: tor
     settings: dict[str, Any] = {"hierarchical": {"sites": [[0, 1], [2]]}, "bandwidth_aware": {"weights": [1, 1, 1]}}
 
     async def body(bare: Transport) -> None:
-        node = OnDevice(bare, stand_in)
+        node = DeviceTransport(bare, stand_in)
         own = torch.arange(7.0) + node.rank
         total = await all_reduce(node, own.to(stand_in), "t", schedule=schedule, **settings.get(schedule, {}))
         assert total.device == stand_in
@@ -114,7 +116,7 @@ def test_a_collective_copies_a_tensor_once_each_way(schedule: str, stand_in: tor
 
 def test_a_collective_of_some_ranks_is_on_the_host_too(stand_in: torch.device) -> None:
     async def body(bare: Transport) -> None:
-        node = OnDevice(bare, stand_in)
+        node = DeviceTransport(bare, stand_in)
         if node.rank != 1:
             two = subgroup(node, [2, 0])
             total = await ring_all_reduce(two, torch.ones(4, device=stand_in), "t")

@@ -12,7 +12,7 @@ import simcluster
 from simcluster.errors import NotReplayable, UsageError
 from simcluster.lab.calibrate import calibrate
 from simcluster.lab.replays.run import replay
-from simcluster.runs.comparison.compare import Pair
+from simcluster.runs.comparison.compare import RunPair
 from tests.support.root import ROOT
 
 
@@ -57,7 +57,7 @@ def test_unlike_devices_are_judged_by_the_tolerance(
     monkeypatch.setattr("simcluster.experiment.node._device", lambda plan, name: stand_in)
     monkeypatch.setattr("tests.support.stand_in.ROUNDS_BY", change)
     there = simcluster.run(experiment("cpu", "cpu"), out=tmp_path / "there", report=False)
-    judged = Pair(host, there).kernels
+    judged = RunPair(host, there).kernels
     assert judged is not None
     assert [(one.node, one.key, one.a, one.b) for one in judged.found] == [
         (f"n{rank}", "device", "cpu", "stand_in:0") for rank in range(2)

@@ -15,7 +15,7 @@ import pytest
 import torch
 from torch import nn
 
-from simcluster.documents.captured import Source, capture, capture_value
+from simcluster.documents.captured import SourceModule, capture, capture_value
 from simcluster.documents.captured.source import content_of, files_with, found_in, write_sources
 from simcluster.documents.user_code import files_of, load_function
 from simcluster.errors import UsageError
@@ -24,7 +24,7 @@ from simcluster.workloads import Workload, sgd
 from tests.support.cells import Cells
 
 
-def loaded(source: Source, folder: Path) -> Any:
+def loaded(source: SourceModule, folder: Path) -> Any:
     """The function of *source*, loaded by path from what is written in *folder*."""
     reference = source.held_at(folder)
     write_sources([reference])

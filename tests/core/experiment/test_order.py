@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from simcluster.algorithms.model_parallel.placement import Search, placed
+from simcluster.algorithms.model_parallel.placement import StageSearch, placed
 from simcluster.errors import UsageError
 from simcluster.experiment.preflight import check_memory
 from simcluster.experiment.read.read import read_experiment
@@ -86,7 +86,7 @@ def test_auto_takes_the_order_whose_predicted_step_is_shortest() -> None:
     plan = read_experiment(source)
     settings = {**plan.algorithm_settings, "flops_per_s": "topology"}
     replica = plan.workload.replica(0, 5, 0, 3, numerics="none")
-    search = Search(replica, settings, cluster)
+    search = StageSearch(replica, settings, cluster)
     of_all = {order: search.step_s(order) for k in range(1, 6) for order in permutations(range(5), k)}
     assert search.step_s(placed(replica, settings, cluster, False)) == min(of_all.values())
     full = placed(replica, settings, cluster, True)
@@ -101,7 +101,7 @@ def test_the_predicted_step_is_about_the_simulated_one(tmp_path: Path) -> None:
         source = document(order=order, gather_interval=None) | {"stop": {"steps": 40}}
         plan = read_experiment(source)
         replica = plan.workload.replica(0, 3, 0, 40, numerics="none")
-        step_s = Search(replica, plan.algorithm_settings, plan.topology).step_s(plan.algorithm_settings["order"])
+        step_s = StageSearch(replica, plan.algorithm_settings, plan.topology).step_s(plan.algorithm_settings["order"])
         done = run(source, out=tmp_path / str(number), report=False)
         assert done.summary["elapsed_s"] / 40 == pytest.approx(step_s, rel=0.15)
 

@@ -10,8 +10,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from simcluster_backends.sim.cluster import Cluster
-from simcluster_backends.sim.faults import Faults
+from simcluster_backends.sim.cluster import SimCluster
+from simcluster_backends.sim.faults import SimFaults
 
 import simcluster
 from simcluster.errors import ABSENT, Left, NobodyLeft, PeerLost
@@ -23,9 +23,9 @@ from tests.support.clusters import outcome
 from tests.support.plans import plan
 
 
-def cluster_of(size: int, *faults: str, **options: Any) -> Cluster:
+def cluster_of(size: int, *faults: str, **options: Any) -> SimCluster:
     topology = links(size)
-    return Cluster(topology, faults=Faults(plan(topology, *faults), **options))
+    return SimCluster(topology, faults=SimFaults(plan(topology, *faults), **options))
 
 
 def run(bodies: list[Body], *faults: str, **options: Any) -> list[Any]:

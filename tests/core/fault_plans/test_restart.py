@@ -9,8 +9,8 @@ import asyncio
 from typing import Any
 
 import pytest
-from simcluster_backends.sim.cluster import Cluster
-from simcluster_backends.sim.faults import Faults
+from simcluster_backends.sim.cluster import SimCluster
+from simcluster_backends.sim.faults import SimFaults
 
 from simcluster.errors import PeerLost
 from simcluster.transport import ANY, Cost, Transport
@@ -27,9 +27,9 @@ async def comes_back(node: Transport, rank: int) -> None:
         await asyncio.sleep(0.01)
 
 
-def cluster_of(size: int, *faults: str, **options: Any) -> Cluster:
+def cluster_of(size: int, *faults: str, **options: Any) -> SimCluster:
     topology = links(size)
-    return Cluster(topology, faults=Faults(plan(topology, *faults), **options))
+    return SimCluster(topology, faults=SimFaults(plan(topology, *faults), **options))
 
 
 def run(bodies: list[Body], *faults: str, **options: Any) -> list[Any]:
@@ -80,7 +80,7 @@ def test_a_message_in_a_send_buffer_tells_nobody_of_a_loss() -> None:
         return (await node.recv(0)).tag
 
     topology = with_nodes(links(2), send_buffer_bytes=5_000_000)
-    cluster = Cluster(topology, faults=Faults(plan(topology, "kind: restart, node: n1, at: 1 s, after: 10 ms")))
+    cluster = SimCluster(topology, faults=SimFaults(plan(topology, "kind: restart, node: n1, at: 1 s, after: 10 ms")))
     assert cluster.run([sends, receives]) == [3.0, "late"]
 
 

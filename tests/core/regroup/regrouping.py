@@ -6,13 +6,13 @@ from collections.abc import Coroutine, Sequence
 from typing import Any
 
 import torch
-from simcluster_backends.sim.cluster import Cluster
-from simcluster_backends.sim.faults import Faults
+from simcluster_backends.sim.cluster import SimCluster
+from simcluster_backends.sim.faults import SimFaults
 from simcluster_backends.sim.transport import SimTransport
 
 from simcluster.collectives import ring_all_reduce
 from simcluster.fault_plans.kinds import Fault
-from simcluster.regroup.memory import Capture, Memory, put_back
+from simcluster.regroup.memory import Capture, CaptureMemory, put_back
 from simcluster.regroup.messages import Decision
 from simcluster.regroup.supervisor import Supervisor
 from simcluster.topology import Topology
@@ -52,7 +52,7 @@ class Counting:
         self.ended: tuple[int, list[int], float] | None = None
         self.ended_s = 0.0
 
-    def begin(self, node: Transport, number: int, memory: Memory, capture: Capture | None) -> None:
+    def begin(self, node: Transport, number: int, memory: CaptureMemory, capture: Capture | None) -> None:
         self._group, self._number, self.replica = node, number, Number()
         if capture is not None:
             put_back(capture, self.replica, node.rng, capture.batches)  # type: ignore[arg-type]
@@ -82,7 +82,7 @@ class Outcome:
 
     def __init__(self, size: int, faults: Sequence[Fault], topology: Topology | None = None) -> None:
         self.lives: list[list[Counting]] = [[] for _ in range(size)]
-        self.cluster = Cluster(topology or star(size, latency_s=LATENCY_S / 2), faults=Faults(faults, DEAD_S))
+        self.cluster = SimCluster(topology or star(size, latency_s=LATENCY_S / 2), faults=SimFaults(faults, DEAD_S))
         self.results = self.cluster.run([self._body] * size)
 
     async def _body(self, node: SimTransport) -> str:

@@ -10,16 +10,18 @@ from hypothesis import strategies as st
 from simcluster.errors import ENDED
 from simcluster.fault_plans.kinds import GIVEN_UP, cut_off
 from simcluster.regroup.mail import Ear
-from simcluster.regroup.membership_view import Facts, form, newest
-from simcluster.regroup.messages import Held, mark_of
+from simcluster.regroup.membership_view import MembershipFacts, form, newest
+from simcluster.regroup.messages import CaptureName, mark_of
 from simcluster.transport import ANY, Transport
 from tests.support.clusters import run, star
 
 CUT = cut_off(5.0)
 
 
-def facts(rank: int, size: int, *, dead: tuple[int, ...] = (), cut: tuple[tuple[int, int], ...] = ()) -> Facts:
-    found = Facts(rank, size)
+def facts(
+    rank: int, size: int, *, dead: tuple[int, ...] = (), cut: tuple[tuple[int, int], ...] = ()
+) -> MembershipFacts:
+    found = MembershipFacts(rank, size)
     found.merge([(one, 0) for one in dead], [((a, 0), (b, 0)) for a, b in cut])
     return found
 
@@ -62,7 +64,7 @@ def test_whoever_goes_on_lives_and_can_reach_all_others_of_the_group(size: int, 
 
 
 def test_a_loss_is_of_one_life_and_what_is_known_of_it_is_no_news() -> None:
-    known = Facts(0, 3)
+    known = MembershipFacts(0, 3)
     assert known.lose(2, "its process is gone", 0)
     assert not known.lose(2, "its process is gone", 0)
     assert known.is_dead(2)
@@ -74,8 +76,8 @@ def test_a_loss_is_of_one_life_and_what_is_known_of_it_is_no_news() -> None:
 
 
 def test_an_old_loss_that_is_heard_late_is_not_read_as_the_loss_of_the_new_life() -> None:
-    known = Facts(2, 3)
-    known.let_in([], [1, 0, 0])  # the leader's decision overtook both the rank's Join and the news of its crash
+    known = MembershipFacts(2, 3)
+    known.let_in([], [1, 0, 0])  # the leader's decision overtook both the rank's JoinRequest and the news of its crash
     count = known.count
     assert not known.lose(0, "crashed by the fault plan", 0)
     assert not known.is_dead(0)
@@ -85,7 +87,7 @@ def test_an_old_loss_that_is_heard_late_is_not_read_as_the_loss_of_the_new_life(
 
 
 def test_a_join_of_a_life_that_is_over_takes_no_later_one_back() -> None:
-    known = Facts(0, 3)
+    known = MembershipFacts(0, 3)
     known.merge([(1, 2)], [])
     assert not known.comes(1, 1)
     assert known.lives == [0, 2, 0]
@@ -94,14 +96,14 @@ def test_a_join_of_a_life_that_is_over_takes_no_later_one_back() -> None:
 
 def test_who_may_live_on_out_of_reach_is_not_dead() -> None:
     for reason in (CUT, GIVEN_UP):
-        known = Facts(1, 3)
+        known = MembershipFacts(1, 3)
         known.lose(0, reason, 0)
         assert known.parted(0, 1)
         assert known.is_lost(0)
         assert not known.is_dead(0)
 
 
-A, B, C = Held(0, -1, 4), Held(0, -1, 5), Held(0, -1, 6)
+A, B, C = CaptureName(0, -1, 4), CaptureName(0, -1, 5), CaptureName(0, -1, 6)
 
 
 def test_the_last_step_that_all_hold_is_gone_on_from() -> None:
@@ -115,16 +117,16 @@ def test_whoever_holds_nothing_is_given_what_the_others_agree_on() -> None:
 
 def test_steps_of_different_groups_are_different_though_their_numbers_are_equal() -> None:
     # rank 1 has gone on alone from step 5: its step 6 is not that of the others
-    assert newest({0: [B, C], 1: [B, Held(1, 1, 6)]}) == (B, [0, 1])
+    assert newest({0: [B, C], 1: [B, CaptureName(1, 1, 6)]}) == (B, [0, 1])
 
 
 def test_a_group_that_has_gone_on_is_not_set_back_to_what_it_has_forgotten() -> None:
-    later, last = Held(3, 1, 9), Held(3, 1, 10)
+    later, last = CaptureName(3, 1, 9), CaptureName(3, 1, 10)
     assert newest({0: [B, C], 1: [later, last], 2: [later]}) == (later, [1, 2])
 
 
 @given(st.dictionaries(st.integers(0, 5), st.lists(st.sampled_from([A, B, C]), max_size=3), min_size=1))
-def test_what_is_chosen_is_held_by_all_holders_and_nothing_newer_is(held: dict[int, list[Held]]) -> None:
+def test_what_is_chosen_is_held_by_all_holders_and_nothing_newer_is(held: dict[int, list[CaptureName]]) -> None:
     found = newest(held)
     common = [set(names) for names in held.values() if names]
     if found is None or not set.intersection(*common):
@@ -144,7 +146,7 @@ def test_a_full_inbox_is_emptied_up_to_the_mark_of_the_group_that_is_awaited() -
 
     async def listener(node: Transport) -> tuple[str, str]:
         ended = asyncio.Event()
-        ear = Ear(node, Facts(1, 2, 0), lambda message: None, lambda lost: None, ended.set)
+        ear = Ear(node, MembershipFacts(1, 2, 0), lambda message: None, lambda lost: None, ended.set)
         ear.drain([0], 2)
         await ended.wait()
         following = await node.recv(0, ANY)

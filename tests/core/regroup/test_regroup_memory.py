@@ -7,10 +7,10 @@ from typing import Any
 import pytest
 import torch
 
-from simcluster.collectives.subgroup import Group
+from simcluster.collectives.subgroup import NamedSubgroup
 from simcluster.regroup import memory as handing
-from simcluster.regroup.memory import Capture, Memory, copied, hand_over, put_back, take_over
-from simcluster.regroup.messages import Held
+from simcluster.regroup.memory import Capture, CaptureMemory, copied, hand_over, put_back, take_over
+from simcluster.regroup.messages import CaptureName
 from simcluster.rng import NodeRandom
 from simcluster.transport import ANY, Transport
 from simcluster.workloads import Replica
@@ -20,7 +20,7 @@ from tests.support.clusters import run, star
 WORKLOAD = mnist_mlp(hidden=4, batch_size=4, optimizer="adamw", learning_rate=0.01)
 
 
-def trained(rank: int, size: int, memory: Memory, rng: NodeRandom, steps: int = 3) -> Replica:
+def trained(rank: int, size: int, memory: CaptureMemory, rng: NodeRandom, steps: int = 3) -> Replica:
     replica = WORKLOAD.replica(rank, size, 0, 10)
     memory.begin(replica, rng, size)
     for step, batch in enumerate(replica.batches(), start=1):
@@ -33,7 +33,7 @@ def trained(rank: int, size: int, memory: Memory, rng: NodeRandom, steps: int = 
 
 
 def test_the_start_and_then_the_last_two_steps_are_held_or_as_many_more_as_ranks_may_be_apart() -> None:
-    memory = Memory()
+    memory = CaptureMemory()
     replica = WORKLOAD.replica(0, 1, 0, 10)
     memory.begin(replica, NodeRandom(0, "n0"), 1)
     assert [name.step for name in memory.held] == [0]
@@ -42,7 +42,7 @@ def test_the_start_and_then_the_last_two_steps_are_held_or_as_many_more_as_ranks
     assert [name.step for name in memory.held] == [3, 4]
     memory.remember(4, 4, 0, {})
     assert [name.step for name in memory.held] == [3, 4], "nothing has come since"
-    memory = Memory()
+    memory = CaptureMemory()
     memory.begin(replica, NodeRandom(0, "n0"), 1)
     for step in range(1, 6):
         memory.remember(step, step, 2, {})
@@ -50,11 +50,11 @@ def test_the_start_and_then_the_last_two_steps_are_held_or_as_many_more_as_ranks
 
 
 def test_what_is_put_back_goes_on_as_if_nothing_had_happened() -> None:
-    memory, rng = Memory(), NodeRandom(0, "n0")
+    memory, rng = CaptureMemory(), NodeRandom(0, "n0")
     replica = trained(1, 3, memory, rng)
     kept = replica.state()
     drawn = rng.torch.get_state()
-    capture = memory.find(Held(0, -1, 3))
+    capture = memory.find(CaptureName(0, -1, 3))
     assert capture is not None
     for _ in range(2):  # what goes on from a capture does not change it
         other, its = WORKLOAD.replica(0, 2, 0, 10), NodeRandom(0, "n0")
@@ -77,7 +77,7 @@ def test_a_copy_goes_into_the_tensors_of_one_that_is_not_needed_any_more() -> No
 
 
 def test_memory_is_asked_for_no_more_once_there_are_two_captures() -> None:
-    memory = Memory()
+    memory = CaptureMemory()
     trained(0, 1, memory, NodeRandom(0, "n0"), steps=3)
 
     def places(value: Any) -> list[int]:
@@ -101,7 +101,7 @@ def test_a_capture_arrives_whole_in_pieces_of_any_size_but_for_the_senders_gener
     piece_bytes: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(handing, "PIECE_BYTES", piece_bytes)
-    memory = Memory()
+    memory = CaptureMemory()
     replica = trained(0, 2, memory, NodeRandom(0, "n0"))
 
     async def has(node: Transport) -> None:
@@ -111,7 +111,7 @@ def test_a_capture_arrives_whole_in_pieces_of_any_size_but_for_the_senders_gener
         return await take_over(node, 0)
 
     arrived = run(star(2), has, has_not)[1]
-    assert (arrived.name, arrived.batches, arrived.size) == (Held(0, -1, 3), 3, 2)
+    assert (arrived.name, arrived.batches, arrived.size) == (CaptureName(0, -1, 3), 3, 2)
     assert arrived.state["generators"] is None
     other = WORKLOAD.replica(1, 2, 0, 10)
     put_back(arrived, other, NodeRandom(0, "n1"), 3)
@@ -120,13 +120,13 @@ def test_a_capture_arrives_whole_in_pieces_of_any_size_but_for_the_senders_gener
 
 def test_a_group_shows_its_members_and_hears_nothing_of_another_one() -> None:
     async def second(node: Transport) -> list[Any]:
-        older, newer = Group(node, [1, 3], "1.0"), Group(node, [1, 3], "2.0")
+        older, newer = NamedSubgroup(node, [1, 3], "1.0"), NamedSubgroup(node, [1, 3], "2.0")
         await older.send(1, "x", 1)
         await newer.send(1, "x", 2)
         return [older.rank, older.size, older.peers]
 
     async def fourth(node: Transport) -> list[Any]:
-        newer, older = Group(node, [3, 1], "2.0"), Group(node, [3, 1], "1.0")
+        newer, older = NamedSubgroup(node, [3, 1], "2.0"), NamedSubgroup(node, [3, 1], "1.0")
         found = [await newer.recv(0, "x"), await older.recv(ANY, "x")]
         with pytest.raises(ValueError, match="rank 2 is not in the sub-group"):
             await newer.send(2, "x", None)

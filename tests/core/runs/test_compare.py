@@ -14,8 +14,8 @@ import torch
 from simcluster.errors import UsageError
 from simcluster.lab.reports.compare_words import columns
 from simcluster.results import Run, compare
-from simcluster.runs.comparison.compare import Pair
-from simcluster.runs.comparison.settings import ABSENT, Setting
+from simcluster.runs.comparison.compare import RunPair
+from simcluster.runs.comparison.settings import ABSENT, SettingDifference
 from simcluster.runs.record import Metric, RunRecord
 from simcluster.runs.write import write_run
 from simcluster.topology import load
@@ -87,11 +87,11 @@ def test_settings_differ_key_by_key_and_an_absent_one_is_no_none(first: Run, tmp
     document["links"][4]["bandwidth"] = "1 Gbps"
     other = write(tmp_path, algorithm={"name": "sync_ps", "clip": None}, topology=document)
     name = "-".join(document["links"][4]["between"])
-    assert Pair(first, other).settings == [
-        Setting(f"topology.links.{name}.bandwidth", "100 Mbps", "1 Gbps"),
-        Setting("algorithm.clip", ABSENT, None),
+    assert RunPair(first, other).settings == [
+        SettingDifference(f"topology.links.{name}.bandwidth", "100 Mbps", "1 Gbps"),
+        SettingDifference("algorithm.clip", ABSENT, None),
     ]
-    dumped = Pair(first, other).to_dict()["settings"]
+    dumped = RunPair(first, other).to_dict()["settings"]
     assert dumped[1] == {"key": "algorithm.clip", "b": None}
 
 
@@ -99,31 +99,31 @@ def test_a_default_written_out_is_no_difference(first: Run, tmp_path: Path) -> N
     document = topology_document()
     document["links"][0]["duplex"] = "full"
     same = write(tmp_path / "same", algorithm={"name": "sync_ps"}, topology=document)
-    assert Pair(first, same).settings == Pair(same, first).settings == []
+    assert RunPair(first, same).settings == RunPair(same, first).settings == []
     # Another value is listed against the default; a function that is not shipped is not asked for one.
     written = write(tmp_path / "written", algorithm={"name": "sync_ps", "pull_interval": 2})
-    assert Pair(same, written).settings == [Setting("algorithm.pull_interval", 1, 2)]
+    assert RunPair(same, written).settings == [SettingDifference("algorithm.pull_interval", 1, 2)]
     own = [{"path": "/own.py:mine"}, {"path": "/own.py:mine", "interval": 10}]
     runs = [write(tmp_path / str(number), algorithm=block) for number, block in enumerate(own)]
-    assert Pair(*runs).settings == [Setting("algorithm.interval", ABSENT, 10)]
+    assert RunPair(*runs).settings == [SettingDifference("algorithm.interval", ABSENT, 10)]
 
 
 def test_a_captured_source_is_the_same_in_another_folder_also_on_windows(first: Run, tmp_path: Path) -> None:
     name = "source/0123456789abcdef/algo.py:mine"
     here = write(tmp_path / "a", algorithm={"path": f"/home/me/runs/a/{name}"})
     there = write(tmp_path / "b", algorithm={"path": "C:\\runs\\b\\" + name.replace("/", "\\")})
-    assert Pair(here, there).settings == []
+    assert RunPair(here, there).settings == []
 
 
 def test_true_is_another_setting_than_one(first: Run, tmp_path: Path) -> None:
     other = write(tmp_path, algorithm={"name": "sync_ps", "pull_interval": True})
-    assert Pair(first, other).settings == [Setting("algorithm.pull_interval", 1, True)]
+    assert RunPair(first, other).settings == [SettingDifference("algorithm.pull_interval", 1, True)]
 
 
 def test_one_node_with_other_weights_is_named(first: Run, tmp_path: Path) -> None:
     record = made_up_run()
     record.nodes[3].weights_sha256 = "f" * 64
-    pair = Pair(first, write(tmp_path, record))
+    pair = RunPair(first, write(tmp_path, record))
     assert pair.same_weights is True
     assert pair.nodes_with_other_weights == ["pi5"]
     assert "The same weights at rank 0" in compare(first, pair.b).describe()
@@ -131,7 +131,7 @@ def test_one_node_with_other_weights_is_named(first: Run, tmp_path: Path) -> Non
 
 
 def test_other_weights_everywhere_are_called_different(first: Run, tmp_path: Path) -> None:
-    pair = Pair(first, write(tmp_path, made_up_run(weights="other")))
+    pair = RunPair(first, write(tmp_path, made_up_run(weights="other")))
     assert pair.same_weights is False
     assert "Different final weights (mini1, mini2, mini3, pi5 and pi4)" in compare(first, pair.b).describe()
 
@@ -163,7 +163,7 @@ def test_other_bits_of_unlike_kernels_are_named_and_judged_by_a_tolerance(
     other: list[float], within: bool, said: str, tmp_path: Path
 ) -> None:
     a = trained(tmp_path / "a", [3.0, 4.0], NATIVE)
-    pair = Pair(a, trained(tmp_path / "b", other, NATIVE | {"cpu_capability": "AVX2"}))
+    pair = RunPair(a, trained(tmp_path / "b", other, NATIVE | {"cpu_capability": "AVX2"}))
     text = compare(a, pair.b).describe()
     assert "cpu_capability at mini1, mini2, mini3, pi5 and pi4: AVX512 -> AVX2" in text
     assert said in text
@@ -177,13 +177,13 @@ def test_other_bits_of_unlike_kernels_are_named_and_judged_by_a_tolerance(
 def test_other_bits_of_the_same_kernels_are_no_matter_of_tolerance(
     numerics: dict[str, str] | None, tmp_path: Path
 ) -> None:
-    pair = Pair(trained(tmp_path / "a", [3.0, 4.0], NATIVE), trained(tmp_path / "b", [3.0, 4.001], numerics))
+    pair = RunPair(trained(tmp_path / "a", [3.0, 4.0], NATIVE), trained(tmp_path / "b", [3.0, 4.001], numerics))
     assert pair.to_dict()["numerics"] is None
     assert "Different final weights" in compare(pair.a, pair.b).describe()
 
 
 def test_the_same_bits_of_unlike_kernels_need_no_word(tmp_path: Path) -> None:
-    pair = Pair(
+    pair = RunPair(
         trained(tmp_path / "a", [3.0], NATIVE), trained(tmp_path / "b", [3.0], NATIVE | {"cpu_capability": "AVX2"})
     )
     assert pair.kernels is None
@@ -199,7 +199,7 @@ def test_the_first_number_that_differs_is_found_by_step_not_by_node(first: Run, 
         value = metrics[at].value
         changed[rank] = (value, value + 2**-50)
         metrics[at] = metrics[at]._replace(value=value + 2**-50)
-    found = Pair(first, write(tmp_path, record)).metrics
+    found = RunPair(first, write(tmp_path, record)).metrics
     assert (found.in_both, found.differ) == (260, 2)
     assert found.first == (7, "pi4", "loss", *changed[4])
 
@@ -209,7 +209,7 @@ def test_a_metric_only_one_run_has_is_counted_and_the_time_of_a_metric_is_not_co
 ) -> None:
     record = made_up_run(stretch=3.0)
     record.nodes[1].metrics.append(Metric(0.5, 3, "mini2", "extra", 1.0))
-    found = Pair(first, write(tmp_path, record)).metrics
+    found = RunPair(first, write(tmp_path, record)).metrics
     assert (found.in_both, found.only_a, found.only_b, found.differ) == (260, 0, 1, 0)
 
 
@@ -217,7 +217,7 @@ def test_the_same_name_noted_twice_in_a_step_is_compared_in_order(tmp_path: Path
     a, b = made_up_run(steps=1), made_up_run(steps=1)
     for record, values in ((a, (1.0, 2.0)), (b, (1.0, 3.0))):
         record.nodes[0].metrics += [Metric(1.0 + i, 1, "mini1", "twice", v) for i, v in enumerate(values)]
-    found = Pair(write(tmp_path / "a", a), write(tmp_path / "b", b)).metrics
+    found = RunPair(write(tmp_path / "a", a), write(tmp_path / "b", b)).metrics
     assert found.differ == 1
     assert found.first == (1, "mini1", "twice", 2.0, 3.0)
 
@@ -228,7 +228,7 @@ def test_two_losses_that_are_no_number_are_equal_and_json_stays_json(tmp_path: P
         record = made_up_run(steps=1)
         record.nodes[0].metrics.append(Metric(1.0, 1, "mini1", "eval_loss", value))
         runs.append(write(tmp_path / name, record))
-    assert Pair(runs[0], runs[1]).metrics.differ == 0
+    assert RunPair(runs[0], runs[1]).metrics.differ == 0
     dumped = compare(*runs).to_dict()
     assert json.loads(json.dumps(dumped, allow_nan=False)) == dumped
     assert dumped["pairs"][1]["metrics"]["first_difference"]["a"] is None
@@ -238,7 +238,7 @@ def test_a_failed_run_is_said_to_have_failed(first: Run, tmp_path: Path) -> None
     failed = write(tmp_path, made_up_run(fail_at_step=20))
     text = compare(first, failed).describe()
     assert "b failed: PeerLost: rank 4 (pi4) is lost: no heartbeat for 5 s." in text
-    assert Pair(first, failed).same_weights is None
+    assert RunPair(first, failed).same_weights is None
 
 
 def test_runs_on_other_clusters_say_who_is_only_in_one(first: Run, tmp_path: Path) -> None:
@@ -264,7 +264,7 @@ def test_one_run_alone_cannot_be_compared(first: Run) -> None:
 
 def test_the_numbers_of_nodes_and_links_stand_side_by_side(first: Run, tmp_path: Path) -> None:
     other = write(tmp_path, made_up_run(steps=25))
-    dumped = Pair(first, other).to_dict()
+    dumped = RunPair(first, other).to_dict()
     sent = dumped["nodes"]["mini1"]["bytes_sent"]
     assert sent["a"] == 2 * sent["b"] == first.summary["nodes"]["mini1"]["bytes_sent"]
     carried = dumped["links"]["pi4-sw0"]["bytes"]

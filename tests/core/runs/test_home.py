@@ -11,7 +11,7 @@ import pytest
 
 import simcluster
 from simcluster.errors import UsageError
-from simcluster.lab.ui.shelf import Shelf
+from simcluster.lab.ui.shelf import RunShelf
 from simcluster.paths.last_run import each_once, last_run
 from simcluster.runs.home import MOST_CHANGED, RunHome
 
@@ -42,7 +42,7 @@ def test_a_second_run_keeps_the_first_and_the_old_name_leads_to_the_last() -> No
     assert (first.folder.name, second.folder.name) == (f"{LAST.name}-steps_2-1", f"{LAST.name}-steps_3-1")
     assert first.metrics["step"].max() == 2  # read after the second one
     assert simcluster.load_run(LAST).folder == second.folder
-    assert [row["id"] for row in Shelf(Path("runs")).rows()] == [second.folder.name, first.folder.name]
+    assert [row["id"] for row in RunShelf(Path("runs")).rows()] == [second.folder.name, first.folder.name]
     assert each_once(sorted(Path("runs").iterdir())) == sorted([first.folder, second.folder])
 
 

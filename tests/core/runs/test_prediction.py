@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from simcluster.lab.reports.compare_words import MAX_LINKS, MAX_NODES, describe_links, describe_memory, describe_phases
 from simcluster.results import Run, compare
-from simcluster.runs.comparison.prediction import Predicted, lateness, length, merged, transits
+from simcluster.runs.comparison.prediction import PredictedTime, lateness, length, merged, transits
 from simcluster.runs.record import Span
 from simcluster.runs.recorder import Recorder
 from simcluster.runs.write import write_run
@@ -77,7 +77,7 @@ def test_memory_is_growth_over_the_simulators_prediction(tmp_path: Path) -> None
 def test_phases_are_told_apart_and_waiting_is_what_the_summary_says(both: tuple[Run, Run]) -> None:
     (pair,) = compare(*both).pairs
     a, b = pair.phases["a"], pair.phases["b"]
-    assert (a["compute"], a["recv"]) == (Predicted(1.0, 1.0), Predicted(0.0, 0.0))
+    assert (a["compute"], a["recv"]) == (PredictedTime(1.0, 1.0), PredictedTime(0.0, 0.0))
     assert a["send"] == pytest.approx((1.0, 0.01))
     assert b["recv"] == pytest.approx((1.75, 2.25))
     # All end at 2 s and at 2.5 s: a has computed for 1 s by then, b for 0.5 s.
@@ -142,10 +142,10 @@ def test_merged_intervals_cover_what_all_cover_once(intervals: list[tuple[float,
 
 
 def test_long_tables_are_cut_and_say_so() -> None:
-    times = dict.fromkeys(("compute", "send", "recv", "wait"), Predicted(1.0, 2.0))
+    times = dict.fromkeys(("compute", "send", "recv", "wait"), PredictedTime(1.0, 2.0))
     rows = describe_phases({f"n{index}": times for index in range(MAX_NODES + 3)})
     assert rows[-1] == ["and 3 more nodes"]
-    assert describe_links({f"l{index}": Predicted(0.0, 1.0) for index in range(MAX_LINKS + 1)})[-2:] == [
+    assert describe_links({f"l{index}": PredictedTime(0.0, 1.0) for index in range(MAX_LINKS + 1)})[-2:] == [
         [f"l{MAX_LINKS - 1}", "0 s", "1.00 s", ""],
         ["and 1 more links"],
     ]

@@ -13,7 +13,7 @@ import pytest
 
 from simcluster.errors import UsageError
 from simcluster.results import Run
-from simcluster.runs.rows import Rows
+from simcluster.runs.rows import MetricRows
 from simcluster.runs.write import write_run
 from simcluster.topology import loads
 from tests.support.made_up_runs import made_up_config, made_up_run, topology_document
@@ -44,7 +44,7 @@ def test_the_rows_of_a_step_are_one_with_their_means(run: Run, latest: bool) -> 
 
 def test_a_step_without_a_number_has_none() -> None:
     columns = {"step": [2, 2, 1], "time_s": [1.0, 3.0, 2.0], "value": [math.nan, math.nan, 5.0]}
-    found = Rows({name: np.array(values) for name, values in columns.items()}).by_step()
+    found = MetricRows({name: np.array(values) for name, values in columns.items()}).by_step()
     assert found["step"].tolist() == [1, 2]
     assert found["time_s"].tolist() == [2.0, 2.0]
     assert found["value"][0] == 5.0

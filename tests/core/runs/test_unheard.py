@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from simcluster.runs.record import NodeRecord
-from simcluster.runs.samples import Cluster, are_known, notes_of
+from simcluster.runs.samples import SampleNodes, are_known, notes_of
 from simcluster.workloads.progress.ledger import Fate, Ledger
 
 IN_HAND = int(Fate.IN_HAND)
@@ -26,7 +26,7 @@ def world(*of_b: dict[str, Any], rows: list[dict[str, Any]]) -> list[NodeRecord]
 
 
 def runs_of(nodes: list[NodeRecord]) -> list[list[list[int]]]:
-    return [found["runs"] for found in notes_of(nodes[1], Cluster(nodes))]
+    return [found["runs"] for found in notes_of(nodes[1], SampleNodes(nodes))]
 
 
 def test_one_that_never_said_a_word_has_done_what_the_next_group_begins_with() -> None:
@@ -53,7 +53,7 @@ def test_in_a_later_group_it_was_at_its_place_there() -> None:
     rows = [formed(1, (0, 4), lost="c", members="ab"), formed(2, (1, 6), lost="b", members="a")]
     nodes = world(notes([0, 4, 1, 1]), rows=rows)
     nodes[0].samples = [notes([4, 5, 1, 1], place=[1, 0, 2], earlier=[notes([0, 4, 1, 1])])]
-    found = notes_of(nodes[1], Cluster(nodes))
+    found = notes_of(nodes[1], SampleNodes(nodes))
     assert [(one.get("place"), one["runs"]) for one in found] == [(None, [[0, 4, 1, 1]]), ([1, 1, 2], [[4, 2, 1, 1]])]
 
 

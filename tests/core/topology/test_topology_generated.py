@@ -5,11 +5,11 @@ from pathlib import Path
 
 import pytest
 
-from simcluster.documents.reading import Reading
+from simcluster.documents.reading import DocumentReading
 from simcluster.errors import UsageError
 from simcluster.experiment.read.read import read_experiment
 from simcluster.topology import chain, complete, load, loads, ring, star, torus, two_sites
-from simcluster.topology.read.nodes import Part, read_node
+from simcluster.topology.read.nodes import LinkEnd, read_node
 
 
 @pytest.mark.parametrize(
@@ -141,7 +141,7 @@ def read(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """The names of the nodes that are read, in order."""
     found: list[str] = []
 
-    def counting(reading: Reading, name: str) -> Part:
+    def counting(reading: DocumentReading, name: str) -> LinkEnd:
         found.append(name)
         return read_node(reading, name)
 

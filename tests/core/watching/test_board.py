@@ -10,11 +10,11 @@ from hypothesis import strategies as st
 
 from simcluster.watching.board import (
     HISTORY,
-    Board,
     LinkTelemetry,
     NodeTelemetry,
     RunInfo,
     Telemetry,
+    TelemetryBoard,
     plain,
 )
 
@@ -36,7 +36,7 @@ def moment(
 
 
 def test_rates_and_the_end_are_those_of_the_slowest_worker_over_the_last_seconds() -> None:
-    board = Board(RUN)
+    board = TelemetryBoard(RUN)
     assert board.predicted_end_s is None
     # Rank 0 serves: its steps are all workers' together, and say nothing. b makes 4 steps a second, c makes 2.
     for second in range(11):
@@ -55,7 +55,7 @@ def test_the_evaluation_of_a_run_is_that_of_the_lowest_rank_left_that_has_made_o
         ]
         return Telemetry(elapsed_s=elapsed_s, nodes=[NodeTelemetry(name="a", rank=0, state="running"), *nodes])
 
-    board = Board(RUN)
+    board = TelemetryBoard(RUN)
     assert board.evaluation == {"eval_loss": None, "eval_accuracy": None, "eval_step": None}
     board.add(at(0.0, b="running", c="running"))
     assert board.evaluation == {"eval_loss": 1.0, "eval_accuracy": None, "eval_step": 9}
@@ -66,7 +66,7 @@ def test_the_evaluation_of_a_run_is_that_of_the_lowest_rank_left_that_has_made_o
 
 
 def test_only_the_last_seconds_count() -> None:
-    board = Board(RUN)
+    board = TelemetryBoard(RUN)
     for second in range(20):
         board.add(moment(float(second), 0, min(second, 10), min(second, 10)))
     assert board.steps_per_s == 0.0  # nothing in the last five seconds
@@ -74,7 +74,7 @@ def test_only_the_last_seconds_count() -> None:
 
 
 def test_who_is_lost_holds_nobody_up() -> None:
-    board = Board(RUN)
+    board = TelemetryBoard(RUN)
     for second in range(3):
         board.add(moment(float(second), 0, 5 * second, 0, states="rrl"))
     assert (board.steps, board.steps_per_s) == (10, 5.0)
@@ -82,13 +82,13 @@ def test_who_is_lost_holds_nobody_up() -> None:
 
 
 def test_the_loss_is_the_mean_of_what_is_a_number() -> None:
-    board = Board(RUN)
+    board = TelemetryBoard(RUN)
     board.add(moment(1.0, 1, 1, 1, losses=(1.0, 3.0, float("nan"))))
     assert board.loss == 2.0
 
 
 def test_a_moment_before_the_last_one_is_not_taken() -> None:
-    board = Board(RUN)
+    board = TelemetryBoard(RUN)
     board.add(moment(2.0, 0, 5, 5))
     board.add(moment(1.0, 0, 9, 9))
     assert board.steps == 5
@@ -96,7 +96,7 @@ def test_a_moment_before_the_last_one_is_not_taken() -> None:
 
 @pytest.mark.parametrize("count", [10, HISTORY, 5 * HISTORY + 3])
 def test_history_is_bounded_in_order_and_reaches_from_the_first_moment_to_nearly_the_last(count: int) -> None:
-    board = Board(RUN)
+    board = TelemetryBoard(RUN)
     for second in range(count):
         board.add(moment(float(second), 0, second, second))
     times = [entry["elapsed_s"] for entry in board.history]
@@ -107,7 +107,7 @@ def test_history_is_bounded_in_order_and_reaches_from_the_first_moment_to_nearly
 
 
 def test_states_follow_each_other() -> None:
-    board = Board(RUN)
+    board = TelemetryBoard(RUN)
     assert (board.state, board.goes_on) == ("gathering", True)
     board.add(moment(0.0))
     assert board.state == "gathering"

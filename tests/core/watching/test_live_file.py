@@ -14,7 +14,7 @@ from simcluster.runs.destination import check_folder
 from simcluster.topology import load
 from simcluster.watching.board import NodeTelemetry, RunInfo, Telemetry
 from simcluster.watching.live_file import LiveFile, read_live
-from simcluster.watching.watcher import Watching
+from simcluster.watching.watcher import IntervalWatcher
 from tests.core.watching.test_watcher import RUN
 
 STAR = load("smolcluster")
@@ -78,7 +78,9 @@ def test_a_run_with_a_state_file_has_the_bits_of_one_without(tmp_path: Path, mon
         "simcluster.watching.live_file.write_whole",
         lambda folder, name, *, content, durable: written.append(json.loads(content)),
     )
-    watched = simcluster.run(**RUN, out=tmp_path / "watched", report=False, watcher=Watching(lambda run, history: None))
+    watched = simcluster.run(
+        **RUN, out=tmp_path / "watched", report=False, watcher=IntervalWatcher(lambda run, history: None)
+    )
     assert len(written) > 100  # each of 5 nodes makes 20 steps, and the server counts all of them
     assert written[-1]["run"]["name"] == alone.summary["name"]
     for key in ("trace_sha256", "weights_sha256", "elapsed_s", "messages_sent", "bytes_sent"):

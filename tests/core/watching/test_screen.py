@@ -8,13 +8,15 @@ from typing import Any
 import pytest
 from rich.console import Console
 
-from simcluster.watching.board import Board, LinkTelemetry, NodeTelemetry, RunInfo, Telemetry
+from simcluster.watching.board import LinkTelemetry, NodeTelemetry, RunInfo, Telemetry, TelemetryBoard
 from simcluster.watching.screen import draw, spark
 from simcluster.watching.status import run_status
 
 
-def a_run(size: int = 4, name: str = "quick", slow: int = 2, waits: str = "recv(1)") -> Board:
-    board = Board(RunInfo(name=name, nodes=[f"n{i}" for i in range(size)], algorithm="edp", topology="t", steps=50))
+def a_run(size: int = 4, name: str = "quick", slow: int = 2, waits: str = "recv(1)") -> TelemetryBoard:
+    board = TelemetryBoard(
+        RunInfo(name=name, nodes=[f"n{i}" for i in range(size)], algorithm="edp", topology="t", steps=50)
+    )
     for second in range(8):
         nodes = [
             NodeTelemetry(
@@ -29,7 +31,7 @@ def a_run(size: int = 4, name: str = "quick", slow: int = 2, waits: str = "recv(
     return board
 
 
-def drawn(board: Board, width: int = 120, height: int = 40) -> str:
+def drawn(board: TelemetryBoard, width: int = 120, height: int = 40) -> str:
     console = Console(file=io.StringIO(), width=width, force_terminal=True, color_system=None)
     console.print(draw(run_status(board), board.history, width=width, height=height))
     text: Any = console.file
@@ -63,7 +65,7 @@ def test_nothing_that_others_named_changes_the_terminal_or_is_markup() -> None:
 
 
 def test_a_run_of_which_nothing_is_known_yet_is_drawn() -> None:
-    board = Board(RunInfo(name="r", nodes=["a"]))
+    board = TelemetryBoard(RunInfo(name="r", nodes=["a"]))
     assert "gathering" in drawn(board)
 
 

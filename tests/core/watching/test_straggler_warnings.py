@@ -8,15 +8,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from simcluster.watching.board import Board, LinkTelemetry, NodeTelemetry, RunInfo, Telemetry
+from simcluster.watching.board import LinkTelemetry, NodeTelemetry, RunInfo, Telemetry, TelemetryBoard
 from simcluster.watching.status import slowness, warnings
 
 
 def board(
     rates: dict[str, float], work_s: dict[str, float], states: dict[str, str] | None = None, **link: Any
-) -> Board:
+) -> TelemetryBoard:
     """Ten seconds in which each node makes so many steps a second and computes so long for each of them."""
-    found = Board(RunInfo(name="r", nodes=list(rates), steps=1000))
+    found = TelemetryBoard(RunInfo(name="r", nodes=list(rates), steps=1000))
     for second in range(11):
         nodes = [
             NodeTelemetry(
@@ -34,7 +34,7 @@ def board(
     return found
 
 
-def told(found: Board) -> list[tuple[str, str]]:
+def told(found: TelemetryBoard) -> list[tuple[str, str]]:
     return [(warning["kind"], warning["name"]) for warning in warnings(found)]
 
 

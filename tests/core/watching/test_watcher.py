@@ -16,7 +16,7 @@ import pytest
 import simcluster
 from simcluster.cli.terminal.show import watching
 from simcluster.watching.board import NodeTelemetry, RunInfo, Telemetry
-from simcluster.watching.watcher import SHARE, Watching
+from simcluster.watching.watcher import SHARE, IntervalWatcher
 from tests.support.socket_runs import ROOT
 
 RUN: dict[str, Any] = {
@@ -46,7 +46,7 @@ def both(tmp_path_factory: pytest.TempPathFactory) -> tuple[Any, Any, Seen]:
     """(a run that nobody watches, the same one watched at each step, what was seen)."""
     folder, seen = tmp_path_factory.mktemp("watched"), Seen()
     # Nothing costs anything by the clock that this watcher is given, so it looks at each step.
-    watcher = Watching(seen, interval_s=0.0, worked=lambda: 0.0)
+    watcher = IntervalWatcher(seen, interval_s=0.0, worked=lambda: 0.0)
     return run(folder, "alone", None), run(folder, "watched", watcher), seen
 
 
@@ -90,8 +90,8 @@ def test_a_straggler_of_the_topology_is_named_with_its_factor(tmp_path: Path) ->
     seen = Seen()
     overrides = {"topology.nodes.n2.straggler.factor": 5}
     algorithm = {"name": "all_reduce_dp"}
-    run(tmp_path, "slow", Watching(seen, interval_s=0.0, worked=lambda: 0.0), overrides=overrides, algorithm=algorithm,
-        topology={"generator": "star", "workers": 3})  # fmt: skip
+    run(tmp_path, "slow", IntervalWatcher(seen, interval_s=0.0, worked=lambda: 0.0), overrides=overrides,
+        algorithm=algorithm, topology={"generator": "star", "workers": 3})  # fmt: skip
     warned = [warning for run in seen.runs for warning in run["warnings"]]
     assert {warning["name"] for warning in warned if warning["kind"] == "straggler"} == {"n2"}
     assert [warning["ratio"] for warning in seen.runs[-1]["warnings"]] == pytest.approx([5.0], rel=0.06)
@@ -107,7 +107,7 @@ def test_a_look_that_costs_much_is_rare_and_one_that_costs_nothing_keeps_the_int
         looks.append(clock[0])
         clock[0] += cost_s[0]
 
-    watcher = Watching(show, interval_s=0.25, now=lambda: clock[0], worked=lambda: clock[0])
+    watcher = IntervalWatcher(show, interval_s=0.25, now=lambda: clock[0], worked=lambda: clock[0])
     watcher.begin(RunInfo(name="r", nodes=["a"]))
     for cost_s[0], least_s in ((0.0, 0.25), (0.1, 0.1 / SHARE)):
         looks.clear()
@@ -126,7 +126,7 @@ def test_a_view_that_breaks_ends_the_watching_and_not_the_run(tmp_path: Path, ca
         calls.append(run)
         raise RuntimeError("no such colour")
 
-    finished = run(tmp_path, "broken", Watching(broken, interval_s=0.0))
+    finished = run(tmp_path, "broken", IntervalWatcher(broken, interval_s=0.0))
     assert finished.summary["status"] == "done"
     assert len(calls) == 1
     assert "the run continues" in caplog.text
@@ -135,7 +135,7 @@ def test_a_view_that_breaks_ends_the_watching_and_not_the_run(tmp_path: Path, ca
 def test_a_failed_run_says_why(tmp_path: Path) -> None:
     seen = Seen()
     with pytest.raises(simcluster.RunError):
-        run(tmp_path, "failed", Watching(seen, interval_s=0.0), algorithm="all_reduce_dp",
+        run(tmp_path, "failed", IntervalWatcher(seen, interval_s=0.0), algorithm="all_reduce_dp",
             regroup=False, faults=[{"kind": "crash", "node": "pi4", "at": "1 ms"}])  # fmt: skip
     assert seen.runs[-1]["state"] == "failed"
     assert "pi4" in seen.runs[-1]["error"]
@@ -194,6 +194,6 @@ def test_ctrl_c_ends_it_in_a_sentence_and_gives_the_cursor_back(tmp_path: Path) 
 def test_a_resumed_run_is_watched_too(tmp_path: Path) -> None:
     first, seen = tmp_path / "first", Seen()
     run(tmp_path, "first", None, checkpoint={"every": 10}, stop={"steps": 10}, algorithm="all_reduce_dp")
-    simcluster.resume(first, overrides={"stop.steps": 20}, report=False, watcher=Watching(seen, interval_s=0.0))
+    simcluster.resume(first, overrides={"stop.steps": 20}, report=False, watcher=IntervalWatcher(seen, interval_s=0.0))
     assert seen.runs[-1]["step"] == 20
     assert seen.runs[-1]["state"] == "done"

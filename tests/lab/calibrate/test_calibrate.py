@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 import yaml
 from simcluster_backends.sim import run_cluster
-from simcluster_backends.sim.cluster import Cluster
+from simcluster_backends.sim.cluster import SimCluster
 
 import simcluster
 from simcluster.compute.matrix_product import MATRIX_PRODUCT, PRODUCT_FLOPS
@@ -118,7 +118,7 @@ def test_what_a_node_sends_ahead_is_found_as_far_as_it_was_filled() -> None:
 
 def test_a_ring_is_rehearsed_as_an_all_reduce_goes_round_it() -> None:
     # Each of 3 nodes sends 2 x (3 - 1) shares of 1 MB at 1 MB/s: 4 s. One exchange of all 3 MB would take 3 s.
-    cluster = Cluster(star(3, 1e6, 0.0))
+    cluster = SimCluster(star(3, 1e6, 0.0))
 
     async def body(node: Transport) -> float:
         async def nothing(*_: object) -> None:

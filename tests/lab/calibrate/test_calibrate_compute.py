@@ -6,14 +6,14 @@ from typing import Any
 
 import pytest
 
-from simcluster.lab.calibrate.fit import Value
-from simcluster.lab.calibrate.rounds import Rounds
+from simcluster.lab.calibrate.fit import MeasuredValue
+from simcluster.lab.calibrate.rounds import CalibrationRounds
 from simcluster.lab.calibrate.run import Calibration, NodeFit
-from simcluster.lab.calibrate.samples import ON, Row, accelerator_of, sample_name
+from simcluster.lab.calibrate.samples import ON, SampleRow, accelerator_of, sample_name
 from simcluster.lab.calibrate.write import calibrated_document
 from simcluster.topology import load
 
-WORK = {"w/apply": {0: Value(1e-3, 1e-3, 1e-3)}}
+WORK = {"w/apply": {0: MeasuredValue(1e-3, 1e-3, 1e-3)}}
 APPLY = {"w/apply": "1 ms"}
 CARD = {"kind": "cuda", "flops": "14 TFLOP/s"}
 
@@ -22,7 +22,9 @@ def written(found: str, *, real: bool = True, **keys: Any) -> dict[str, Any]:
     """Return node a of the file after a calibration that *found* this accelerator."""
     topology = load({"nodes": {"a": keys}})
     fit = NodeFit("a", WORK, None, None, accelerator=found)
-    document = calibrated_document(Calibration(topology, (), {}, {"a": fit}, 1.0, Rounds((), (), {}, 0), real=real))
+    document = calibrated_document(
+        Calibration(topology, (), {}, {"a": fit}, 1.0, CalibrationRounds((), (), {}, 0), real=real)
+    )
     load(document)
     node: dict[str, Any] = document["nodes"]["a"]
     return node
@@ -59,5 +61,5 @@ def test_a_simulated_calibration_leaves_what_was_asked() -> None:
 
 
 def test_the_accelerator_is_read_from_the_samples_of_its_node() -> None:
-    rows = [Row(1, 0, sample_name(ON, "cuda", 1), 1.0)]
+    rows = [SampleRow(1, 0, sample_name(ON, "cuda", 1), 1.0)]
     assert [accelerator_of(rows, rank) for rank in (0, 1)] == ["", "cuda"]

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from simcluster.lab.calibrate.fit import (
-    Value,
+    MeasuredValue,
     WayFit,
     bottlenecks,
     least_bandwidths,
@@ -27,7 +27,7 @@ from simcluster.lab.calibrate.samples import (
     OF_PAIRS,
     STREAM_MESSAGES,
     PairSamples,
-    Row,
+    SampleRow,
     pairs_of,
     rows_of,
     sample_name,
@@ -185,7 +185,7 @@ def test_messages_in_steps_take_more_of_the_processor_than_in_a_burst(
     # Ring: each sends two shares of 100 kB, 4 messages in all, 0.8 ms of overheads and 0.8 ms of bytes: of 2.4 ms of
     # both event loops, 1.6 ms remain. Star: one message each way, 0.4 ms and 0.8 ms: of 1.7 ms, 0.9 ms remain.
     spent = {"ring": [spent_s, spent_s], "star": [spent_s, 0.9e-3]}[pattern]
-    rows = [Row(rank, 0, sample_name(HANDLED, pattern, 200_000), seconds) for rank, seconds in enumerate(spent)]
-    way, overhead = fit_way(samples(1e-3, 1e9)), Value(1e-4, 1e-4, 1e-4)
+    rows = [SampleRow(rank, 0, sample_name(HANDLED, pattern, 200_000), seconds) for rank, seconds in enumerate(spent)]
+    way, overhead = fit_way(samples(1e-3, 1e9)), MeasuredValue(1e-4, 1e-4, 1e-4)
     assert factor_of_handling(rows, [way], [(overhead, overhead)] * 2) == pytest.approx(expected)
     assert factor_of_handling([], [way], [(overhead, overhead)] * 2) == 1.0

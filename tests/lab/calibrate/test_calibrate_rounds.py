@@ -6,7 +6,7 @@ import pytest
 
 from simcluster.lab.calibrate.fit import quartiles
 from simcluster.lab.calibrate.rounds import undisturbed
-from simcluster.lab.calibrate.samples import FILL, LATE, STOLEN, Row, sample_name
+from simcluster.lab.calibrate.samples import FILL, LATE, STOLEN, SampleRow, sample_name
 
 SERIES = [
     sample_name("stream", 1, 1024),
@@ -17,14 +17,16 @@ SERIES = [
 NUMBERS = range(20)
 
 
-def calm() -> list[Row]:
+def calm() -> list[SampleRow]:
     """Twenty rounds whose samples lie within 1 % of 0.1 s, with calm witnesses."""
-    samples = [Row(0, number, name, 0.1 + 1e-4 * (number % 10)) for number in NUMBERS for name in SERIES]
-    witnesses = [Row(0, number, sample_name(what, "node", 0), 1e-3) for number in NUMBERS for what in (LATE, STOLEN)]
+    samples = [SampleRow(0, number, name, 0.1 + 1e-4 * (number % 10)) for number in NUMBERS for name in SERIES]
+    witnesses = [
+        SampleRow(0, number, sample_name(what, "node", 0), 1e-3) for number in NUMBERS for what in (LATE, STOLEN)
+    ]
     return samples + witnesses
 
 
-def planted(rows: list[Row], number: int, names: list[str], seconds: float) -> list[Row]:
+def planted(rows: list[SampleRow], number: int, names: list[str], seconds: float) -> list[SampleRow]:
     return [row._replace(seconds=seconds) if row.number == number and row.name in names else row for row in rows]
 
 
@@ -58,7 +60,7 @@ def test_a_planted_disturbed_round_is_rejected_and_moves_no_number() -> None:
 
 def test_what_filled_a_buffer_counts_in_a_disturbed_round_too() -> None:
     # Buffers are filled in three rounds of twenty. Were these set aside, nothing would be known of the buffer.
-    rows = calm() + [Row(0, number, sample_name(FILL, 1, 1024), 0.1) for number in (0, 8, 16)]
+    rows = calm() + [SampleRow(0, number, sample_name(FILL, 1, 1024), 0.1) for number in (0, 8, 16)]
     for number in (0, 8, 16):
         rows = planted(rows, number, [sample_name(STOLEN, "node", 0)], 0.4)
     found = undisturbed(rows)

@@ -9,13 +9,13 @@ import pytest
 
 from simcluster.algorithms import ALGORITHMS
 from simcluster.errors import UsageError
-from simcluster.lab.explain.algorithm import NO_WORDS, Explained, explain_algorithm
+from simcluster.lab.explain.algorithm import NO_WORDS, ExplainedAlgorithm, explain_algorithm
 
 HEADERS = 0.01
 """The headers of messages are less than this share of the bytes sent."""
 
 
-def sent(found: Explained, what: str) -> float:
+def sent(found: ExplainedAlgorithm, what: str) -> float:
     """The bytes of messages in a step, in models."""
     return next(one for one in found.traffic if one.what == what).bytes_per_step / found.model_bytes
 

@@ -12,7 +12,7 @@ import pytest
 
 import simcluster
 from simcluster.errors import UsageError
-from simcluster.lab.explain.run import Use, explain_run
+from simcluster.lab.explain.run import TimeUse, explain_run
 
 
 @pytest.fixture(scope="module")
@@ -57,8 +57,8 @@ def test_a_trace_without_any_computing_does_not_speak_for_the_run(folder: Path, 
     assert ("in which no node computed: nothing" in text) == (not computed)
 
 
-def shares(**computed: float) -> tuple[Use, ...]:
-    return tuple(Use(name, share, 0.0, 1 - share, 0.0) for name, share in computed.items())
+def shares(**computed: float) -> tuple[TimeUse, ...]:
+    return tuple(TimeUse(name, share, 0.0, 1 - share, 0.0) for name, share in computed.items())
 
 
 @pytest.mark.parametrize(
@@ -83,7 +83,7 @@ def shares(**computed: float) -> tuple[Use, ...]:
         ),
     ],
 )
-def test_nodes_with_the_same_share_computed_equally(uses: tuple[Use, ...], said: list[str], folder: Path) -> None:
+def test_nodes_with_the_same_share_computed_equally(uses: tuple[TimeUse, ...], said: list[str], folder: Path) -> None:
     assert replace(explain_run(folder), uses=uses)._computed() == said
 
 

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from simcluster.errors import UsageError
-from simcluster.lab.mcp_server.desk import Desk
+from simcluster.lab.mcp_server.desk import ToolDesk
 from simcluster.process.installed import install_extra
 
 
@@ -23,6 +23,6 @@ def test_without_the_sdk_the_command_says_what_to_install(command: Any, monkeypa
 
 def test_the_root_must_be_a_folder_and_the_budget_positive(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match="--root: found no folder"):
-        Desk(tmp_path / "nowhere")
+        ToolDesk(tmp_path / "nowhere")
     with pytest.raises(UsageError, match="--budget: found 0 s"):
-        Desk(tmp_path, 0)
+        ToolDesk(tmp_path, 0)

@@ -20,7 +20,7 @@ pytest.importorskip("mcp")
 from mcp import Client
 
 from simcluster.lab.mcp_server.bounds import MOST_CHARACTERS, bounded
-from simcluster.lab.mcp_server.desk import Desk
+from simcluster.lab.mcp_server.desk import ToolDesk
 from simcluster.lab.mcp_server.server import make_server
 from tests.support.root import ROOT
 
@@ -30,13 +30,13 @@ QUICK = {"stop": {"steps": 3}}
 
 
 @pytest.fixture
-def desk(tmp_path: Path) -> Iterator[Desk]:
-    made = Desk(tmp_path, LONG_S)
+def desk(tmp_path: Path) -> Iterator[ToolDesk]:
+    made = ToolDesk(tmp_path, LONG_S)
     yield made
     made.close()
 
 
-def call(desk: Desk, name: str, **given: Any) -> dict[str, Any]:
+def call(desk: ToolDesk, name: str, **given: Any) -> dict[str, Any]:
     """The answer of a tool; an error's text as `error`."""
 
     async def ask() -> dict[str, Any]:
@@ -53,7 +53,7 @@ def call(desk: Desk, name: str, **given: Any) -> dict[str, Any]:
     return found
 
 
-def test_the_tools_are_those_of_the_documentation(desk: Desk) -> None:
+def test_the_tools_are_those_of_the_documentation(desk: ToolDesk) -> None:
     async def names() -> list[tuple[str, str]]:
         async with Client(make_server(desk)) as client:
             return [(tool.name, tool.description or "") for tool in (await client.list_tools()).tools]
@@ -65,18 +65,18 @@ def test_the_tools_are_those_of_the_documentation(desk: Desk) -> None:
     assert all(len(text) > 10 for _, text in found)
 
 
-def test_list_names_everything_or_a_kind(desk: Desk) -> None:
+def test_list_names_everything_or_a_kind(desk: ToolDesk) -> None:
     assert "diloco" in call(desk, "list", kind="algorithms")["algorithms"]
     assert "smolcluster" in call(desk, "list")["topologies"]
     assert "did you mean 'algorithms'" in call(desk, "list", kind="algoritms")["error"]
 
 
-def test_an_algorithm_is_explained(desk: Desk) -> None:
+def test_an_algorithm_is_explained(desk: ToolDesk) -> None:
     found = call(desk, "explain", what="all_reduce_dp", nodes=3)
     assert (found["kind"], found["nodes"]) == ("algorithm", 3)
 
 
-def test_an_experiment_is_checked(desk: Desk) -> None:
+def test_an_experiment_is_checked(desk: ToolDesk) -> None:
     assert call(desk, "check", experiment="quickstart")["ok"] is True
     found = call(desk, "check", experiment="quickstart", sets={"algorithm.pull_intervall": 2, "seed": -1})
     assert found["ok"] is False
@@ -84,13 +84,13 @@ def test_an_experiment_is_checked(desk: Desk) -> None:
     assert any("seed" in text for text in found["problems"])
 
 
-def test_an_estimate_has_times_and_no_loss(desk: Desk) -> None:
+def test_an_estimate_has_times_and_no_loss(desk: ToolDesk) -> None:
     found = call(desk, "estimate", experiment="quickstart", topology="star-8-gigabit", sets=QUICK, seed=2)
     assert (found["topology"], found["loss"], found["seed"]) == ("star-8-gigabit", None, 2)
     assert found["elapsed_s"] > 0
 
 
-def test_a_run_is_submitted_waited_for_explained_and_compared(desk: Desk, tmp_path: Path) -> None:
+def test_a_run_is_submitted_waited_for_explained_and_compared(desk: ToolDesk, tmp_path: Path) -> None:
     first = call(desk, "submit", experiment="quickstart", sets=QUICK, seed=5)
     second = call(desk, "submit", experiment="quickstart", algorithm="all_reduce_dp", sets=QUICK)
     assert (first["seed"], second["seed"]) == (5, 0)
@@ -105,14 +105,14 @@ def test_a_run_is_submitted_waited_for_explained_and_compared(desk: Desk, tmp_pa
     assert call(desk, "compare", handles=handles)["rows"]
 
 
-def test_a_run_is_cancelled(desk: Desk) -> None:
+def test_a_run_is_cancelled(desk: ToolDesk) -> None:
     handle = call(desk, "submit", experiment="quickstart", sets={"stop": {"steps": 100_000}})["handle"]
     assert call(desk, "wait", handle=handle, seconds=0)["state"] == "running"
     assert call(desk, "cancel", handle=handle)["state"] == "cancelled"
     assert "expected a" in call(desk, "result", handle=handle)["error"]
 
 
-def test_what_if_names_the_bottleneck(desk: Desk, tmp_path: Path) -> None:
+def test_what_if_names_the_bottleneck(desk: ToolDesk, tmp_path: Path) -> None:
     (tmp_path / "pair.yaml").write_text(
         "topology: {generator: star, workers: 2}\nalgorithm: all_reduce_dp\nworkload: quadratic\nstop: {steps: 2}\n"
     )
@@ -121,7 +121,7 @@ def test_what_if_names_the_bottleneck(desk: Desk, tmp_path: Path) -> None:
     assert found["answer"]
 
 
-def test_a_real_run_is_replayed(desk: Desk, tmp_path: Path) -> None:
+def test_a_real_run_is_replayed(desk: ToolDesk, tmp_path: Path) -> None:
     simcluster.run("quickstart", backend="sockets", stop={"steps": 2}, report=False, out=tmp_path / "real")
     found = call(desk, "replay", handle="real")
     assert found["matches"] is True
@@ -148,13 +148,13 @@ def test_a_real_run_is_replayed(desk: Desk, tmp_path: Path) -> None:
     ],
 )
 def test_what_is_no_name_or_leads_out_of_the_root_is_refused(
-    desk: Desk, tool: str, given: dict[str, Any], said: str
+    desk: ToolDesk, tool: str, given: dict[str, Any], said: str
 ) -> None:
     assert said in call(desk, tool, **given)["error"]
 
 
 def test_a_link_out_of_the_root_is_refused(
-    desk: Desk, tmp_path: Path, tmp_path_factory: pytest.TempPathFactory
+    desk: ToolDesk, tmp_path: Path, tmp_path_factory: pytest.TempPathFactory
 ) -> None:
     outside = tmp_path_factory.mktemp("outside")
     (outside / "e.yaml").write_text("topology: smolcluster\n")
@@ -165,7 +165,7 @@ def test_a_link_out_of_the_root_is_refused(
 
 
 def test_a_call_ends_with_its_budget(tmp_path: Path) -> None:
-    found = call(Desk(tmp_path, 0.05), "estimate", experiment="quickstart")
+    found = call(ToolDesk(tmp_path, 0.05), "estimate", experiment="quickstart")
     assert "more than the budget of 0.05 s" in found["error"]
 
 

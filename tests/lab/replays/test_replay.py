@@ -18,7 +18,7 @@ from simcluster.errors import NodeFailed, NotReplayable, ReplayDiverged, UsageEr
 from simcluster.lab.replays.run import read_orders, replay
 from simcluster.lab.replays.whatif import what_if
 from simcluster.results import Run
-from simcluster.runs.event_order import Kind, Order, pack
+from simcluster.runs.event_order import EventKind, EventOrder, pack
 from simcluster.runs.folder import ORDER
 from tests.lab.replays.__main__ import ALGORITHMS, experiment
 
@@ -50,7 +50,7 @@ def copied(real: Callable[[str], Run], tmp_path: Path) -> Run:
     return Run(shutil.copytree(real("edp").folder, tmp_path / "copy"))
 
 
-def rewrite(run: Run, change: Callable[[list[Order]], object]) -> Run:
+def rewrite(run: Run, change: Callable[[list[EventOrder]], object]) -> Run:
     """*run* with another order."""
     orders = read_orders(run)
     change(orders)
@@ -81,14 +81,14 @@ def test_a_replay_ends_with_the_weights_of_the_real_run_on_every_node(
 def test_what_decides_an_order_is_noted(real: Callable[[str], Run]) -> None:
     orders = read_orders(real("wild"))
     kinds = {kind for order in orders for kind in order.events.kinds}
-    assert kinds >= {Kind.MESSAGE, Kind.TIMER, Kind.COMPUTED}
+    assert kinds >= {EventKind.MESSAGE, EventKind.TIMER, EventKind.COMPUTED}
     assert all(order.answers.reads and order.answers.waited for order in orders)
 
 
 def test_messages_in_another_order_are_found_out(copied: Run, tmp_path: Path) -> None:
-    def swap(orders: list[Order]) -> None:
+    def swap(orders: list[EventOrder]) -> None:
         events = orders[0].events
-        found = [index for index, kind in enumerate(events.kinds) if kind is Kind.MESSAGE]
+        found = [index for index, kind in enumerate(events.kinds) if kind is EventKind.MESSAGE]
         first = found[0]
         other = next(index for index in found if events.numbers[index] != events.numbers[first])
         events.numbers[first], events.numbers[other] = events.numbers[other], events.numbers[first]
@@ -103,14 +103,14 @@ def test_of_nodes_that_wait_for_each_other_all_are_named_whatever_their_clocks(c
     replies = [
         at
         for at in range(1, len(events.kinds))
-        if (events.kinds[at - 1], events.kinds[at], events.numbers[at]) == (Kind.COMPUTED, Kind.MESSAGE, 0)
+        if (events.kinds[at - 1], events.kinds[at], events.numbers[at]) == (EventKind.COMPUTED, EventKind.MESSAGE, 0)
         and events.counts[at - 1] < events.counts[at]
     ]
     assert len(replies) > 4
     told: dict[float, list[str]] = {0.0: [], 1.0: [], 2.0: []}
     for ahead_s, reply in itertools.product(told, replies[2:]):
         # The reply of rank 0 now comes before the callback that sent what it answers: the two wait for each other.
-        def sooner(orders: list[Order], ahead_s: float = ahead_s, reply: int = reply) -> None:
+        def sooner(orders: list[EventOrder], ahead_s: float = ahead_s, reply: int = reply) -> None:
             server, worker = orders[0].events, orders[1].events
             shift = worker.counts[reply] - worker.counts[reply - 1]
             worker.counts[reply:] = [count - shift for count in worker.counts[reply:]]
@@ -125,9 +125,9 @@ def test_of_nodes_that_wait_for_each_other_all_are_named_whatever_their_clocks(c
 
 
 def test_a_message_from_a_rank_that_no_run_has_never_comes(copied: Run, tmp_path: Path) -> None:
-    def tamper(orders: list[Order]) -> None:
+    def tamper(orders: list[EventOrder]) -> None:
         events = orders[1].events
-        events.numbers[events.kinds.index(Kind.MESSAGE)] = 99
+        events.numbers[events.kinds.index(EventKind.MESSAGE)] = 99
 
     with pytest.raises(ReplayDiverged, match=r"rank 1 \(n1\), .*a message from rank 99, which never comes"):
         replay(rewrite(copied, tamper), out=tmp_path / "again")
@@ -137,14 +137,14 @@ def test_a_message_from_a_rank_that_no_run_has_never_comes(copied: Run, tmp_path
 def test_a_record_that_does_not_fit_ends_in_an_error_that_names_node_and_event(
     change: str, copied: Run, tmp_path: Path
 ) -> None:
-    def tamper(orders: list[Order]) -> None:
+    def tamper(orders: list[EventOrder]) -> None:
         order, events = orders[1], orders[1].events
         if change in ("later", "sooner"):
             # Where others wait for the node's own last events no callback is in between: one more or less is wrong.
             by = 1 if change == "later" else -1
             events.counts[3:] = [count + by for count in events.counts[3:]]
         elif change == "without":
-            index = events.kinds.index(Kind.COMPUTED)
+            index = events.kinds.index(EventKind.COMPUTED)
             for column in (events.kinds, events.counts, events.numbers, events.times_s):
                 del column[index]
         else:
@@ -187,7 +187,7 @@ def test_a_run_that_lost_a_node_is_replayed_by_what_the_others_had_of_it(tmp_pat
     assert replayed.weights == {name: recorded.summary["nodes"][name]["weights_sha256"] for name in ("n0", "n1")}
     assert replayed.run.summary["lost"] == recorded.summary["lost"] == {"n2": "crashed by the fault plan"}
 
-    def other(orders: list[Order]) -> None:
+    def other(orders: list[EventOrder]) -> None:
         orders[1].events.digests[-1] ^= 1
 
     with pytest.raises(ReplayDiverged, match=r"rank 1 \(n1\), .*: message 'count' from rank 2 has the checksum"):
@@ -275,7 +275,7 @@ def test_a_run_from_which_a_node_left_is_replayed_to_the_same_weights_on_that_no
     recorded = simcluster.run(plan, backend="sockets", out=tmp_path / "real", report=False)
     assert list(recorded.summary["lost"]) == ["n2"]
     assert recorded.summary["lost"]["n2"].startswith("left at step ")
-    assert [order.events.kinds.count(Kind.TOLD) for order in read_orders(recorded)] == [0, 0, 1]
+    assert [order.events.kinds.count(EventKind.TOLD) for order in read_orders(recorded)] == [0, 0, 1]
     replayed = replay(recorded, out=tmp_path / "again", report=False)
     assert replayed.weights == {node: said["weights_sha256"] for node, said in recorded.summary["nodes"].items()}
     assert len(replayed.weights) == 3

@@ -194,7 +194,7 @@ def test_no_work_is_lost_or_invented_by_the_intervals(gaps: list[tuple[float, fl
     ("busy", "top"), [(0.0, 100.0), (0.004, 1.0), (0.03, 5.0), (0.2, 20.0), (0.21, 50.0), (0.9, 100.0)]
 )
 def test_the_colours_of_the_busy_map_reach_up_to_the_busiest_part(busy: float, top: float) -> None:
-    activity = timeline.Activity(["a"], [(0, Span("compute", 0.0, busy, -1, "", 0))], 1.0)
+    activity = timeline.ActivitySpans(["a"], [(0, Span("compute", 0.0, busy, -1, "", 0))], 1.0)
     assert timeline.busy(activity, bins=1).data[0].zmax == top
 
 
@@ -284,7 +284,7 @@ def test_staleness_is_counted_by_node(run: Run) -> None:
 
 def test_names_that_look_like_markup_are_drawn_as_text(tmp_path: Path) -> None:
     node = NodeRecord(0, "<b>a</b>", spans=[Span("compute", 0.0, 1.0, -1, "<i>", 0)])
-    activity = timeline.Activity(["&lt;b&gt;a&lt;/b&gt;"], [(0, node.spans[0])], 1.0)
+    activity = timeline.ActivitySpans(["&lt;b&gt;a&lt;/b&gt;"], [(0, node.spans[0])], 1.0)
     assert "<i>" not in timeline.gantt(activity, 0.0, 1.0, 10).data[0].hovertext[0]
 
 

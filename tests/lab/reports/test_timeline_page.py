@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from simcluster.lab.reports.report import render
-from simcluster.lab.reports.sections.activity import Activity
+from simcluster.lab.reports.sections.activity import ActivitySpans
 from simcluster.lab.reports.sections.span_columns import LEVELS, UNKNOWN, SpanColumns, exact_stretches
 from simcluster.results import Run
 from simcluster.runs.coverage import covered
@@ -29,7 +29,7 @@ def work(start_s: float, end_s: float, tag: str = "") -> Span:
 
 def test_arrays_hold_each_span_by_node_kind_and_start() -> None:
     spans = [(1, work(2.0, 3.0, "b")), (0, Span("send", 1.0, 1.5, 1, "w", 8)), (1, work(0.0, 1.0, "a"))]
-    columns = SpanColumns(Activity(["x", "&lt;y&gt;"], spans, 3.0))
+    columns = SpanColumns(ActivitySpans(["x", "&lt;y&gt;"], spans, 3.0))
     assert columns.head["counts"] == [0, 1, 0, 2, 0, 0]
     assert columns.head["names"] == ["x", "<y>"]
     assert columns.head["exact"] == [[0.0, 3.0]]
@@ -47,7 +47,7 @@ def test_arrays_hold_each_span_by_node_kind_and_start() -> None:
 def test_too_many_spans_leave_three_stretches_and_the_share_of_every_part() -> None:
     """1,000 spans of 5 ms in 10 s; 90 are kept: each third is at most 30 of them, so 0.3 s."""
     spans = [(0, work(0.01 * at, 0.01 * at + 0.005)) for at in range(1000)]
-    columns = SpanColumns(Activity(["a"], spans, 10.0), most=90)
+    columns = SpanColumns(ActivitySpans(["a"], spans, 10.0), most=90)
     stretches = columns.head["exact"]
     assert [from_s for from_s, _ in stretches] == pytest.approx([0.0, 4.85, 9.7], abs=0.011)
     assert [to_s - from_s for from_s, to_s in stretches] == pytest.approx([0.3, 0.3, 0.3], abs=0.011)
@@ -64,7 +64,7 @@ def test_what_was_summed_up_is_a_share_of_work_and_unknown_for_messages() -> Non
     """One span of 1 s is kept of a run of 4 s; the rest worked all of the last second."""
     rest = Rest()
     rest.add("compute", 3.0, 4.0, 0)
-    columns = SpanColumns(Activity(["a"], [(0, work(0.0, 1.0))], 4.0, {0: rest}))
+    columns = SpanColumns(ActivitySpans(["a"], [(0, work(0.0, 1.0))], 4.0, {0: rest}))
     assert columns.head["ended_s"] == [1.0]
     parts = columns.head["parts"]
     levels = np.frombuffer(columns.content, np.uint8, 3 * parts, 22).reshape(3, parts)

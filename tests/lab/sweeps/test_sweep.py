@@ -24,7 +24,7 @@ from simcluster.errors import UsageError
 from simcluster.lab.sweeps.axes import Axis
 from simcluster.lab.sweeps.engines import DIED, engine
 from simcluster.lab.sweeps.points import digest_of, read_points, run_point
-from simcluster.lab.ui.shelf import Shelf
+from simcluster.lab.ui.shelf import RunShelf
 from simcluster.workloads import Replica
 
 SMALL: dict[str, Any] = {
@@ -319,12 +319,12 @@ def test_a_ctrl_c_says_what_is_kept_and_leaves_a_table_of_it_and_the_same_sweep_
         sweep(progress=press)
     assert end.value.__notes__ == [f"2 of 6 points are kept in {tmp_path / 's'}; the same command continues"]
     assert len(simcluster.load_sweep(tmp_path / "s").table) == 2
-    [row] = Shelf(tmp_path).rows()
+    [row] = RunShelf(tmp_path).rows()
     assert (row["state"], row["points"]) == ("interrupted", 2)
     before: list[int] = []
     assert len(sweep(progress=lambda done, total, kept: before.append(kept)).table) == 6
     assert set(before) == {2}
-    assert Shelf(tmp_path).rows()[0]["state"] == "done"
+    assert RunShelf(tmp_path).rows()[0]["state"] == "done"
 
 
 def test_a_workload_is_tried_out_once_for_each_seed_of_a_sweep(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -11,8 +11,8 @@ import pytest
 
 import simcluster
 from simcluster.lab.tracking import live
-from simcluster.lab.tracking.handover import Handover, Heading, Value, hand_over
-from simcluster.lab.tracking.live import Following, Points
+from simcluster.lab.tracking.handover import Handover, Heading, TrackedValue, hand_over
+from simcluster.lab.tracking.live import LiveTracking, Points
 from simcluster.results import load_run
 from simcluster.runs.record import Metric
 from simcluster.watching.telling import NodeRows
@@ -30,7 +30,7 @@ class Drafts:
 
     def __init__(self) -> None:
         self.drafts: list[Heading] = []
-        self.points: list[Value] = []
+        self.points: list[TrackedValue] = []
         self.kept: list[bool] = []
         self.runs: list[Handover] = []
         self.has_points = threading.Event()
@@ -43,7 +43,7 @@ class Drafts:
         self.drafts.append(run)
         return self
 
-    def add(self, values: Sequence[Value]) -> None:
+    def add(self, values: Sequence[TrackedValue]) -> None:
         self.points += values
         self.has_points.set()
 
@@ -60,7 +60,7 @@ def drafts(monkeypatch: pytest.MonkeyPatch) -> Drafts:
     return found
 
 
-class Patient(Following):
+class Patient(LiveTracking):
     """Waits inside the run until the tracker has points: they are there before the run has ended."""
 
     def __init__(self, drafts: Drafts) -> None:
@@ -84,7 +84,7 @@ def test_a_step_is_returned_once_all_nodes_have_passed_it_and_once_only() -> Non
     assert [(value.name, value.step) for value in found] == [
         ("loss", 1), ("loss/a", 1), ("loss/b", 1), ("time_s", 1),
     ]  # fmt: skip
-    assert found[0] == Value("loss", 1, 100.1, 1.0)
+    assert found[0] == TrackedValue("loss", 1, 100.1, 1.0)
     assert points.take([rows("a", 1, 2, 3), rows("b", 1, 2)]) == []
     lost = points.take([rows("a", 1, 2, 3), rows("b", 1, 2, is_lost=True)])
     assert {value.step for value in lost} == {2}
@@ -168,7 +168,7 @@ def test_a_tracker_that_fails_costs_one_warning_and_not_the_run(
 
 
 def test_a_draft_that_fails_is_told_at_the_end_and_the_run_goes_on(drafts: Drafts, tmp_path: Path) -> None:
-    def full(values: Sequence[Value]) -> None:
+    def full(values: Sequence[TrackedValue]) -> None:
         drafts.has_points.set()
         raise OSError("no space left")
 

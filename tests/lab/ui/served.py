@@ -10,11 +10,11 @@ from pathlib import Path
 from typing import Any
 
 import httpx
-from simcluster_backends.sockets.coordinator.service import Server
+from simcluster_backends.sockets.coordinator.service import AppServer
 
 from simcluster.lab.ui.app import make_app
 from simcluster.lab.ui.children import Children
-from simcluster.lab.ui.shelf import Shelf
+from simcluster.lab.ui.shelf import RunShelf
 from simcluster.runs.write import write_run
 from simcluster.topology import load
 from simcluster.web.login import Login
@@ -35,7 +35,7 @@ class Asked:
 
     def __init__(self, root: Path, login: Login | None = None) -> None:
         self.children = Children(root)
-        self.app = make_app(Shelf(root), self.children, HOSTS, login, is_tls=False)
+        self.app = make_app(RunShelf(root), self.children, HOSTS, login, is_tls=False)
 
     def __call__(self, method: str, path: str, content: Any = None, **headers: str | None) -> httpx.Response:
         async def call() -> httpx.Response:
@@ -54,7 +54,9 @@ class Asked:
 def served(root: Path, login: Login | None = None) -> Iterator[str]:
     """The address of the page of *root*."""
     children = Children(root)
-    server = Server("127.0.0.1:0", lambda hosts: make_app(Shelf(root), children, hosts, login, is_tls=False), key="ui")
+    server = AppServer(
+        "127.0.0.1:0", lambda hosts: make_app(RunShelf(root), children, hosts, login, is_tls=False), key="ui"
+    )
     server.start()
     try:
         yield server.url

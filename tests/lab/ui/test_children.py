@@ -8,13 +8,13 @@ from typing import Any
 import pytest
 
 from simcluster.errors import UsageError
-from simcluster.lab.ui.children import Children, Wanted, command
+from simcluster.lab.ui.children import Children, RunForm, command
 from tests.lab.ui.served import Asked
 from tests.support.socket_runs import wait_for
 
 
 def test_what_is_typed_stays_the_value_of_its_option(tmp_path: Path) -> None:
-    wanted = Wanted(experiment="--help", algorithm="--out=/", sets=["--x", "a=1;rm -rf /", " "], seed=3)
+    wanted = RunForm(experiment="--help", algorithm="--out=/", sets=["--x", "a=1;rm -rf /", " "], seed=3)
     found = command(wanted, tmp_path / "a")
     assert found == [
         "run", "--algorithm=--out=/", "--seed=3", "--set=--x", "--set=a=1;rm -rf /", f"--out={tmp_path}/a",
@@ -23,7 +23,7 @@ def test_what_is_typed_stays_the_value_of_its_option(tmp_path: Path) -> None:
 
 
 def test_a_sweep_has_its_own_options_and_a_run_is_refused_with_them(tmp_path: Path) -> None:
-    wanted = Wanted(
+    wanted = RunForm(
         kind="sweep",
         experiment="quickstart",
         sets=["a=1,2"],
@@ -63,7 +63,7 @@ def ended(children: Children) -> list[dict[str, Any]] | None:
 
 def test_a_run_that_is_refused_says_why_and_writes_nothing(tmp_path: Path) -> None:
     children = Children(tmp_path)
-    children.start(Wanted(experiment="quickstart", sets=["stop.steps=many"]))
+    children.start(RunForm(experiment="quickstart", sets=["stop.steps=many"]))
     [child] = wait_for(lambda: ended(children))
     assert child["code"] == 2
     assert any("stop.steps (set by --set): found 'many'" in line for line in child["lines"])
@@ -72,7 +72,7 @@ def test_a_run_that_is_refused_says_why_and_writes_nothing(tmp_path: Path) -> No
 
 def test_two_runs_without_a_name_get_folders_of_their_own_and_end_as_runs(tmp_path: Path) -> None:
     children = Children(tmp_path)
-    wanted = Wanted(experiment="quickstart", sets=["stop.steps=2", "workload={name: quadratic}"])
+    wanted = RunForm(experiment="quickstart", sets=["stop.steps=2", "workload={name: quadratic}"])
     names = [children.start(wanted)["id"] for _ in range(2)]
     assert names == ["quickstart-sim-1", "quickstart-sim-2"]
     wait_for(lambda: ended(children))
@@ -82,7 +82,7 @@ def test_two_runs_without_a_name_get_folders_of_their_own_and_end_as_runs(tmp_pa
 
 def test_a_stopped_run_ends_as_by_ctrl_c_and_leaves_no_state_behind(tmp_path: Path) -> None:
     children = Children(tmp_path)
-    children.start(Wanted(experiment="quickstart", sets=["stop.steps=1000000"], folder="long"))
+    children.start(RunForm(experiment="quickstart", sets=["stop.steps=1000000"], folder="long"))
     wait_for((tmp_path / "long" / "live.json").is_file)
     children.stop("long")
     [child] = wait_for(lambda: ended(children))
@@ -92,7 +92,7 @@ def test_a_stopped_run_ends_as_by_ctrl_c_and_leaves_no_state_behind(tmp_path: Pa
 
 def test_a_stopped_sweep_ends_as_by_ctrl_c_and_its_points_end_with_it(tmp_path: Path) -> None:
     children = Children(tmp_path)
-    wanted = Wanted(kind="sweep", experiment="quickstart", sets=["stop.steps=1000000"], seeds=2)
+    wanted = RunForm(kind="sweep", experiment="quickstart", sets=["stop.steps=1000000"], seeds=2)
     assert children.start(wanted)["id"] == "quickstart-sweep-1"
     folder = tmp_path / "quickstart-sweep-1"
     wait_for((folder / "sweep.yaml").is_file)

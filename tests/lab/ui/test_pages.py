@@ -102,12 +102,12 @@ def test_a_failed_run_shows_its_error_and_foreign_names_as_text(runs: Path, tab:
 
 
 def test_a_run_in_progress_is_drawn_again_as_it_goes_on(runs: Path, tab: Page) -> None:
-    from simcluster.watching.board import Board
+    from simcluster.watching.board import TelemetryBoard
     from simcluster.watching.status import run_status
     from simcluster.watching.telling import map_of
     from tests.core.watching.test_live_file import INFO, STAR, telemetry
 
-    board = Board(INFO)
+    board = TelemetryBoard(INFO)
 
     def go_on(*steps: int) -> None:
         for step in steps:

@@ -11,15 +11,15 @@ import pytest
 
 from simcluster.errors import UsageError
 from simcluster.lab.ui.compared import compared
-from simcluster.lab.ui.shelf import LOG_BYTES, Shelf
-from simcluster.watching.board import Board, RunInfo
+from simcluster.lab.ui.shelf import LOG_BYTES, RunShelf
+from simcluster.watching.board import RunInfo, TelemetryBoard
 from simcluster.watching.status import run_status
 from tests.lab.ui.served import write_made_up
 
 
 def write_live(folder: Path, **changes: Any) -> None:
     folder.mkdir(parents=True, exist_ok=True)
-    run = run_status(Board(RunInfo(name="quickstart", nodes=["a"], algorithm="edp", topology="star", steps=9)))
+    run = run_status(TelemetryBoard(RunInfo(name="quickstart", nodes=["a"], algorithm="edp", topology="star", steps=9)))
     found = {"pid": os.getpid(), "host": os.uname().nodename, "run": run, "history": []} | changes
     (folder / "live.json").write_text(json.dumps(found))
 
@@ -32,7 +32,7 @@ def test_each_run_has_a_row_with_its_state(tmp_path: Path) -> None:
     (write_made_up(tmp_path / "damaged") / "summary.json").write_text("{}")
     write_live(tmp_path / "odd", history="none")
     (tmp_path / "empty").mkdir()
-    rows = {row["id"]: row for row in Shelf(tmp_path).rows()}
+    rows = {row["id"]: row for row in RunShelf(tmp_path).rows()}
     states = {name: row["state"] for name, row in rows.items()}
     assert states == {
         "group/done": "done", "failed": "failed", "running": "running", "cut": "cut off", "damaged": "damaged",
@@ -44,7 +44,7 @@ def test_each_run_has_a_row_with_its_state(tmp_path: Path) -> None:
 
 
 def test_a_run_that_goes_on_in_the_folder_of_an_earlier_one_is_shown_as_running(tmp_path: Path) -> None:
-    shelf = Shelf(tmp_path)
+    shelf = RunShelf(tmp_path)
     write_made_up(tmp_path / "a")
     assert shelf.rows()[0]["state"] == "done"
     write_live(tmp_path / "a")
@@ -57,7 +57,7 @@ def test_a_log_is_shown_from_its_end_and_only_if_it_is_one(tmp_path: Path) -> No
     (logs / "mini1.log").write_text("first\n" + "x" * LOG_BYTES + "\nlast")
     (tmp_path / "secret.log").write_text("secret")
     os.symlink(tmp_path / "secret.log", logs / "link.log")
-    shelf = Shelf(tmp_path)
+    shelf = RunShelf(tmp_path)
     assert shelf.log("a", "mini1.log").endswith("last")
     assert "first" not in shelf.log("a", "mini1.log")
     for name in ("../secret.log", "summary.json", "../config.yaml", ""):
@@ -70,7 +70,7 @@ def test_a_log_is_shown_from_its_end_and_only_if_it_is_one(tmp_path: Path) -> No
 def test_compared_runs_show_a_curve_each_and_only_the_settings_that_differ(tmp_path: Path) -> None:
     write_made_up(tmp_path / "a")
     write_made_up(tmp_path / "b", seed=8, algorithm={"name": "edp"})
-    shelf = Shelf(tmp_path)
+    shelf = RunShelf(tmp_path)
     for x in ("time", "step", "bytes"):
         found = compared(["a", "b"], [shelf.run("a"), shelf.run("b")], x)  # type: ignore[arg-type]
         assert [line["name"] for line in found["figures"]["loss"]["data"]] == ["a", "b"]
@@ -89,7 +89,7 @@ def test_a_what_if_is_one_row_with_its_page_and_its_points_are_below_it(tmp_path
     for name in ("whatif.json", "report.html"):
         (tmp_path / "answered" / name).write_text("{}")
     write_made_up(tmp_path / "mine" / "points" / "first")  # a user's folder that is called so
-    shelf = Shelf(tmp_path)
+    shelf = RunShelf(tmp_path)
     rows = {row["id"]: row for row in shelf.rows()}
     assert {name: (row["kind"], row["state"]) for name, row in rows.items()} == {
         "answered": ("whatif", "done"), "begun": ("whatif", "unfinished"), "mine/points/first": ("run", "done"),

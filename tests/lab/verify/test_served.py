@@ -13,7 +13,7 @@ import pytest
 import simcluster
 from simcluster.errors import Deadlock, UsageError
 from simcluster.lab.verify.served import page as pages
-from simcluster.lm.serving.run import Answers
+from simcluster.lm.serving.run import ServingResult
 
 REAL = pages.answer_all
 
@@ -36,27 +36,27 @@ def test_real_processes_are_checked_too() -> None:
     ]
 
 
-def other_token(found: Answers) -> Answers:
+def other_token(found: ServingResult) -> ServingResult:
     last = found.answers["0"]
     return replace(found, answers={**found.answers, "0": replace(last, tokens=(*last.tokens[:-1], -5))})
 
 
-def late(found: Answers) -> Answers:
+def late(found: ServingResult) -> ServingResult:
     last = found.answers["0"]
     return replace(found, answers={"0": replace(last, times_s=(*last.times_s[:-1], last.times_s[-1] * (1 + 1e-8)))})
 
 
-def told_twice(found: Answers) -> Answers:
+def told_twice(found: ServingResult) -> ServingResult:
     first = found.record.nodes[0]
     first.metrics.append(next(row for row in first.metrics if row.name == "token/3"))
     return found
 
 
-def leaked(found: Answers) -> Answers:
+def leaked(found: ServingResult) -> ServingResult:
     return replace(found, nodes=(replace(found.nodes[0], cache_bytes=found.nodes[0].cache_bytes + 4), *found.nodes[1:]))
 
 
-def more_bytes(found: Answers) -> Answers:
+def more_bytes(found: ServingResult) -> ServingResult:
     rows = found.record.nodes[0].metrics
     place = next(i for i, row in enumerate(rows) if row.name == pages.TENSOR_BYTES)
     rows[place] = rows[place]._replace(value=rows[place].value + 1)
@@ -80,9 +80,9 @@ def more_bytes(found: Answers) -> Answers:
     ],
 )
 def test_a_page_that_breaks_a_law_fails_it(
-    law: str, wrong: Callable[[Answers], Answers], reason: str, monkeypatch: pytest.MonkeyPatch
+    law: str, wrong: Callable[[ServingResult], ServingResult], reason: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def answers(*given: Any, **options: Any) -> Answers:
+    def answers(*given: Any, **options: Any) -> ServingResult:
         return wrong(REAL(*given, **options))
 
     monkeypatch.setattr(pages, "answer_all", answers)
@@ -92,7 +92,7 @@ def test_a_page_that_breaks_a_law_fails_it(
 
 
 def test_a_page_that_does_not_end_well_fails_the_law(monkeypatch: pytest.MonkeyPatch) -> None:
-    def answers(*given: Any, **options: Any) -> Answers:
+    def answers(*given: Any, **options: Any) -> ServingResult:
         raise Deadlock("deadlock at 1 s", ["n0: recv"])
 
     monkeypatch.setattr(pages, "answer_all", answers)

@@ -7,9 +7,9 @@ from dataclasses import replace
 
 import pytest
 import torch
-from simcluster_backends.sim.cluster import Cluster
+from simcluster_backends.sim.cluster import SimCluster
 
-from simcluster.lab.what_if.critical_path import Carried, CriticalPath, Sent, critical_path
+from simcluster.lab.what_if.critical_path import CarriedBytes, CriticalPath, SentBytes, critical_path
 from simcluster.runs.spans import Span
 from simcluster.topology import Topology
 from simcluster.transport import Cost, Transport
@@ -26,7 +26,7 @@ def seconds(path: CriticalPath) -> dict[tuple[str, str], float]:
 
 def ran(topology: Topology, *bodies: object) -> CriticalPath:
     """The path of a run in the simulator; its legs touch each other, from the end to the start."""
-    cluster = Cluster(topology)
+    cluster = SimCluster(topology)
     for result in cluster.run(bodies):
         assert not isinstance(result, BaseException), result
     spans = [(node.rank, span) for node in cluster.members for span in node.recorder.record.spans]
@@ -158,13 +158,17 @@ def test_a_nodes_own_bandwidth_is_waited_for_if_it_is_less_than_its_links() -> N
 
 def test_both_ways_of_a_half_duplex_link_are_one_load_and_of_a_full_one_two() -> None:
     # 1 MB there and 3 MB back in the same second over n0-n1; 2 MB over n1-n2, of the same bandwidth.
-    messages = [Sent("n0", "n2", 0, 1, 1_000_000), Sent("n1", "n0", 0, 1, 3_000_000), Sent("n1", "n2", 0, 1, 1_000_000)]
+    messages = [
+        SentBytes("n0", "n2", 0, 1, 1_000_000),
+        SentBytes("n1", "n0", 0, 1, 3_000_000),
+        SentBytes("n1", "n2", 0, 1, 1_000_000),
+    ]
     topology = chain(3, 1e7)
-    busiest = Carried(topology, messages).busiest("n0", "n2", 0.0, 1.0)
+    busiest = CarriedBytes(topology, messages).busiest("n0", "n2", 0.0, 1.0)
     assert busiest is not None
     assert busiest.name == "n1-n2"
     half = replace(topology, links=tuple(replace(link, duplex="half") for link in topology.links))
-    busiest = Carried(half, messages).busiest("n0", "n2", 0.0, 1.0)
+    busiest = CarriedBytes(half, messages).busiest("n0", "n2", 0.0, 1.0)
     assert busiest is not None
     assert busiest.name == "n0-n1"
-    assert Carried(with_nodes(topology), messages).busiest("n0", "n0", 0.0, 1.0) is None
+    assert CarriedBytes(with_nodes(topology), messages).busiest("n0", "n0", 0.0, 1.0) is None

@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from typing import Any
 
 from simcluster.forwarding import Forwarding
-from simcluster.lm.engine.desk import Load, Order
+from simcluster.lm.engine.desk import EngineLoad, Order
 from simcluster.lm.request import Logprobs, Reason
 from simcluster.payload import Sendable, as_payload, body_bytes
 from simcluster.transport import Transport
@@ -33,7 +33,7 @@ class Desk:
         self.tokens: dict[str, list[int]] = {}
         self.logprobs: dict[str, list[Logprobs | None]] = {}
         self.ends: dict[str, tuple[Reason, str]] = {}
-        self.loads: list[Load] = []
+        self.loads: list[EngineLoad] = []
 
     async def next(self) -> Order | None:
         return next(self._orders, None)
@@ -47,7 +47,7 @@ class Desk:
         assert request not in self.ends
         self.ends[request] = reason, message
 
-    def load(self, load: Load) -> None:
+    def load(self, load: EngineLoad) -> None:
         self.loads.append(load)
 
     def __iter__(self) -> Any:

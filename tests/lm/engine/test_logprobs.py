@@ -10,14 +10,14 @@ import pytest
 from simcluster.lm.engine.engine import Engine
 from simcluster.lm.engine.generate import generate
 from simcluster.lm.engine.generate_tensor import generate_tensor
-from simcluster.lm.engine.limits import Limits
+from simcluster.lm.engine.limits import EngineLimits
 from simcluster.lm.engine.scheduler import Scheduler
 from simcluster.lm.engine.serve_replicas import serve_replicas
 from simcluster.lm.engine.sharded import RealShard
 from simcluster.lm.engine.stage import RealStage
-from simcluster.lm.models.decoder import Share
+from simcluster.lm.models.decoder import DecoderShare
 from simcluster.lm.models.sampling import sampled
-from simcluster.lm.models.shard import Shard as Weights
+from simcluster.lm.models.shard import DecoderShard
 from simcluster.lm.request import NO_LOGPROBS, Request, Sampling
 from simcluster.lm.serving.on_cluster import shape_of_architecture
 from simcluster.transport import Transport
@@ -37,35 +37,35 @@ REQUESTS = [
 
 
 def stage(first: int, last: int) -> RealStage:
-    return RealStage(Share(A, tiny.reader(A), first, last, "f32"), SHAPE, sampled)
+    return RealStage(DecoderShare(A, tiny.reader(A), first, last, "f32"), SHAPE, sampled)
 
 
-def engine_on(node: Transport, desk: Desk, limits: Limits) -> Engine | None:
+def engine_on(node: Transport, desk: Desk, limits: EngineLimits) -> Engine | None:
     return Engine(Scheduler(limits), *desk) if node.rank == 0 else None
 
 
-async def pipeline(node: Transport, desk: Desk, limits: Limits) -> None:
+async def pipeline(node: Transport, desk: Desk, limits: EngineLimits) -> None:
     await generate(node, stage(2 * node.rank, 2 * node.rank + 2), (0, 1), engine_on(node, desk, limits))
 
 
-async def tensor(node: Transport, desk: Desk, limits: Limits) -> None:
-    weights = Weights(A, tiny.reader(A), node.rank, 2, "f32")
+async def tensor(node: Transport, desk: Desk, limits: EngineLimits) -> None:
+    weights = DecoderShard(A, tiny.reader(A), node.rank, 2, "f32")
     shard = RealShard(weights, SHAPE, 2, sampled)
     await generate_tensor(node, shard, (0, 1), engine_on(node, desk, limits))
 
 
-async def replicas(node: Transport, desk: Desk, limits: Limits) -> None:
+async def replicas(node: Transport, desk: Desk, limits: EngineLimits) -> None:
     await serve_replicas(node, stage(0, 4), (0, 1), Scheduler(limits), tuple(desk) if node.rank == 0 else None)
 
 
-async def moving(node: Transport, desk: Desk, limits: Limits) -> None:
+async def moving(node: Transport, desk: Desk, limits: EngineLimits) -> None:
     """Two replicas, of which the first prefills and the second decodes."""
     given = tuple(desk) if node.rank == 0 else None
     await serve_replicas(node, stage(0, 4), (0, 1), Scheduler(limits), given, prefill=1)
 
 
 def answered(page: Any, **limits: int) -> Desk:
-    desk, made = Desk(REQUESTS), Limits(100, A.context, A.vocabulary, block_tokens=4, chunk_tokens=4, **limits)
+    desk, made = Desk(REQUESTS), EngineLimits(100, A.context, A.vocabulary, block_tokens=4, chunk_tokens=4, **limits)
 
     async def body(node: Transport) -> None:
         await page(node, desk, made)
@@ -101,7 +101,7 @@ def test_the_log_probabilities_are_those_of_the_reference_whatever_the_neighbour
 
 def test_a_request_gets_the_same_tokens_and_log_probabilities_if_it_loses_its_blocks() -> None:
     # The requests need 14, 15, 13 and 13 tokens at their end, in blocks of 4; there is room for 24.
-    made = Limits(6, A.context, A.vocabulary, block_tokens=4, chunk_tokens=4)
+    made = EngineLimits(6, A.context, A.vocabulary, block_tokens=4, chunk_tokens=4)
     desk, scheduler = Desk(REQUESTS), Scheduler(made)
 
     async def body(node: Transport) -> None:

@@ -13,12 +13,12 @@ from simcluster.lm.engine.desk import Cancel
 from simcluster.lm.engine.engine import Engine
 from simcluster.lm.engine.generate import generate
 from simcluster.lm.engine.generate_tensor import generate_tensor
-from simcluster.lm.engine.limits import Limits
+from simcluster.lm.engine.limits import EngineLimits
 from simcluster.lm.engine.scheduler import Scheduler
 from simcluster.lm.engine.serve_replicas import serve_replicas
 from simcluster.lm.engine.sharded import TimedShard
 from simcluster.lm.engine.stage import UNKNOWN, TimedStage
-from simcluster.lm.plan.shape import PRESETS, Shape
+from simcluster.lm.plan.shape import PRESETS, ModelShape
 from simcluster.lm.plan.times import exchanged_bytes
 from simcluster.lm.request import Request
 from simcluster.payload import Sendable, as_payload
@@ -26,8 +26,8 @@ from simcluster.transport import Transport
 from tests.lm.engine.counting import Counting, Desk
 from tests.support import clusters
 
-SHAPE = Shape("small", 6, 64, 8, 4, 8, 128, 512, True, 2.0)
-LIMITS = Limits(1000, 1000, 512)
+SHAPE = ModelShape("small", 6, 64, 8, 4, 8, 128, 512, True, 2.0)
+LIMITS = EngineLimits(1000, 1000, 512)
 
 
 def sent(body: Any, size: int) -> Counter[str]:
@@ -41,7 +41,7 @@ def sent(body: Any, size: int) -> Counter[str]:
     return counts
 
 
-async def sharded(node: Transport, shape: Shape, n: int, desk: Desk, limits: Limits) -> None:
+async def sharded(node: Transport, shape: ModelShape, n: int, desk: Desk, limits: EngineLimits) -> None:
     shard = TimedShard(shape, node.rank, n) if node.rank < n else None
     engine = Engine(Scheduler(limits), *desk) if node.rank == 0 else None
     await generate_tensor(node, shard, range(n), engine)
@@ -62,13 +62,13 @@ def test_tensor_parallel_ranks_send_exactly_the_bytes_of_the_formula_for_each_to
 @pytest.mark.parametrize(("n", "kilobytes"), [(2, 2048), (4, 6144), (8, 14336)])
 def test_llama_3_8b_sends_the_kilobytes_that_distributed_llama_reports(n: int, kilobytes: int) -> None:
     shape = PRESETS["8b"]
-    limits = Limits(1000, 1000, shape.vocabulary)
+    limits = EngineLimits(1000, 1000, shape.vocabulary)
     desk = Desk([Request("0", (0,), 1)])
     counts = sent(partial(sharded, shape=shape, n=n, desk=desk, limits=limits), n)
     assert counts["attention"] + counts["feed"] == kilobytes * 1024
 
 
-async def staged(node: Transport, cuts: tuple[int, ...], desk: Desk, limits: Limits = LIMITS) -> None:
+async def staged(node: Transport, cuts: tuple[int, ...], desk: Desk, limits: EngineLimits = LIMITS) -> None:
     stages = len(cuts) - 1
     stage = TimedStage(SHAPE, *cuts[node.rank : node.rank + 2]) if node.rank < stages else None
     engine = Engine(Scheduler(limits), *desk) if node.rank == 0 else None
@@ -113,7 +113,7 @@ def test_a_last_stage_that_ends_before_the_first_hears_that_its_end_has_left_is_
 
 
 async def replicated(
-    node: Transport, desk: Desk, policy: Any, ran: dict[int, int], prefill: int = 0, limits: Limits = LIMITS
+    node: Transport, desk: Desk, policy: Any, ran: dict[int, int], prefill: int = 0, limits: EngineLimits = LIMITS
 ) -> None:
     scheduler = Scheduler(limits)
     given = tuple(desk) if node.rank == 0 else None
@@ -138,7 +138,7 @@ def test_a_prompts_keys_and_values_go_from_a_node_that_prefills_to_one_that_deco
 def test_a_node_that_decodes_prefills_what_it_has_no_room_for() -> None:
     # Two blocks of 16: one request of 16 and 4 tokens at a time. All come to the same node, and each ends once.
     desk, ran = Desk([Request(str(i), (0,) * 16, 4) for i in range(4)]), dict[int, int]()
-    limits = Limits(2, 1000, 512)
+    limits = EngineLimits(2, 1000, 512)
     sent(partial(replicated, desk=desk, policy="least_loaded", ran=ran, prefill=2, limits=limits), 4)
     assert {name: len(tokens) for name, tokens in desk.tokens.items()} == {str(i): 4 for i in range(4)}
     assert set(desk.ends.values()) == {("length", "")}

@@ -8,9 +8,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from simcluster.lm.engine.batch import Issued
-from simcluster.lm.load.answers import Answer
-from simcluster.lm.load.arrivals import Offered, offered
+from simcluster.lm.engine.batch import IssuedBatch
+from simcluster.lm.load.answers import AnsweredRequest
+from simcluster.lm.load.arrivals import OfferedRequest, offered
 from simcluster.lm.load.lengths import Length, fixed
 from simcluster.lm.load.metrics import figures
 from simcluster.lm.load.trace import COLUMNS, read_trace
@@ -23,11 +23,11 @@ PRECISION = 0.25
 """Four standard errors of the mean wait of 40,000 requests, as a part of it, at a load of 0.6 or 0.7."""
 
 
-def load(output: Length, count: int = COUNT, seed: int = 1) -> list[Offered]:
+def load(output: Length, count: int = COUNT, seed: int = 1) -> list[OfferedRequest]:
     return offered(RATE, count, fixed(3), output, seed)
 
 
-def spans(answers: list[Answer]) -> list[tuple[float, float]]:
+def spans(answers: list[AnsweredRequest]) -> list[tuple[float, float]]:
     return [(one.arrival_s, one.end_s) for one in answers]
 
 
@@ -78,7 +78,7 @@ def test_sequences_that_share_every_batch_for_nothing_are_mgk(running: int) -> N
     assert agrees(waits_s, mmk_wait_s(RATE, 0.3 * running, running) + batch_s / 2, 0.5)
 
 
-def by_tokens(issued: Issued) -> float:
+def by_tokens(issued: IssuedBatch) -> float:
     return 0.01 + 0.002 * issued.batch.tokens
 
 

@@ -9,9 +9,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from simcluster.lm.engine.batch import Batch, Piece, read, written
+from simcluster.lm.engine.batch import EngineBatch, SequenceChunk, read, written
 from simcluster.lm.engine.guesses import looked_up
-from simcluster.lm.engine.limits import Limits
+from simcluster.lm.engine.limits import EngineLimits
 from simcluster.lm.engine.scheduler import Scheduler
 from simcluster.lm.request import Request
 from tests.support.driven import next_batch
@@ -26,12 +26,12 @@ class Run:
     """
 
     requests: list[Request]
-    limits: Limits
+    limits: EngineLimits
     lengths: list[int]
     cancels: dict[int, int] = field(default_factory=dict)
     ends: dict[str, str] = field(default_factory=dict)
     answers: dict[str, list[int]] = field(default_factory=dict)
-    batches: list[Batch] = field(default_factory=list)
+    batches: list[EngineBatch] = field(default_factory=list)
     preemptions: int = 0
     keeps: bool = False
 
@@ -117,7 +117,7 @@ class Run:
 
 @st.composite
 def runs(draw: st.DrawFn) -> Run:
-    limits = Limits(
+    limits = EngineLimits(
         blocks=draw(st.integers(1, 12)),
         context=draw(st.integers(4, 40)),
         vocabulary=10,
@@ -161,7 +161,7 @@ def test_every_request_ends_exactly_once_with_its_tokens(run: Run) -> None:
             assert not answer
 
 
-def next_start(run: Run, batch: Batch, piece: Piece) -> int:
+def next_start(run: Run, batch: EngineBatch, piece: SequenceChunk) -> int:
     """Return where the sequence of *piece* goes on after *batch*, which has told which guesses were right."""
     later = run.batches[run.batches.index(batch) + 1 :]
     starts = [one.start for other in later for one in other.pieces if one.slot == piece.slot]
@@ -243,7 +243,7 @@ def test_limits_on_answers_decide_nothing_but_refusals_and_ends(run: Run) -> Non
 def test_a_sequence_without_a_block_takes_the_one_of_the_latest_and_both_are_answered() -> None:
     # Two requests of 2 + 4 tokens in 4 blocks of 2. Both get a block, then one for their 3rd and 4th tokens; at the 5th
     # the cache is full, so the second gives its 2 blocks away and starts again when the first has ended.
-    limits = Limits(blocks=4, context=8, vocabulary=10, block_tokens=2)
+    limits = EngineLimits(blocks=4, context=8, vocabulary=10, block_tokens=2)
     requests = [Request(name, (1, 1), 4) for name in ("0", "1")]
     run = Run(requests, limits, [9, 9]).go()
     assert run.preemptions == 1
@@ -254,7 +254,7 @@ def test_a_sequence_without_a_block_takes_the_one_of_the_latest_and_both_are_ans
 
 
 def test_decoding_goes_on_while_a_long_prompt_is_prefilled() -> None:
-    limits = Limits(blocks=100, context=64, vocabulary=10, chunk_tokens=4)
+    limits = EngineLimits(blocks=100, context=64, vocabulary=10, chunk_tokens=4)
     run = Run([Request("0", (1,), 10), Request("1", (1,) * 14, 1)], limits, [99, 99]).go()
     # The prompt of 14 takes chunks of 3 next to the first request's prompt... each chunk ends at a multiple of 4.
     counts = [[piece.count for piece in batch.pieces] for batch in run.batches]
@@ -262,7 +262,7 @@ def test_decoding_goes_on_while_a_long_prompt_is_prefilled() -> None:
 
 
 def test_groups_of_equal_size_fill_the_batches_in_flight() -> None:
-    limits = Limits(blocks=100, context=64, vocabulary=10, batches=3)
+    limits = EngineLimits(blocks=100, context=64, vocabulary=10, batches=3)
     scheduler = Scheduler(limits)
     for name in range(6):
         assert scheduler.add(Request(str(name), (1,), 5)) == ""
@@ -276,7 +276,7 @@ def test_groups_of_equal_size_fill_the_batches_in_flight() -> None:
 
 
 def test_a_cancelled_request_frees_its_blocks_at_once_even_in_flight() -> None:
-    scheduler = Scheduler(Limits(blocks=2, context=8, vocabulary=10, block_tokens=4))
+    scheduler = Scheduler(EngineLimits(blocks=2, context=8, vocabulary=10, block_tokens=4))
     assert scheduler.add(Request("0", (1, 2, 3, 4, 5), 3)) == ""
     assert next_batch(scheduler) is not None
     assert scheduler.blocks.free == 0
@@ -293,7 +293,7 @@ def test_a_cancelled_request_frees_its_blocks_at_once_even_in_flight() -> None:
 def test_guesses_without_free_blocks_are_left_out() -> None:
     # With their first tokens, the requests have 4 and 2 blocks of 2; three guesses of the first one take another block.
     for blocks, guesses in ((7, (2, 3, 1)), (6, ())):
-        scheduler = Scheduler(Limits(blocks=blocks, context=16, vocabulary=10, block_tokens=2, guesses=3))
+        scheduler = Scheduler(EngineLimits(blocks=blocks, context=16, vocabulary=10, block_tokens=2, guesses=3))
         assert scheduler.add(Request("0", (1, 2, 3, 1, 2, 3), 6)) == ""
         assert scheduler.add(Request("1", (4, 5, 6), 6)) == ""
         assert next_batch(scheduler) is not None
@@ -306,7 +306,7 @@ def test_guesses_without_free_blocks_are_left_out() -> None:
 
 
 def test_a_prompt_begins_with_the_chunks_that_an_earlier_one_left() -> None:
-    scheduler = Scheduler(Limits(blocks=6, context=24, vocabulary=10, block_tokens=4, chunk_tokens=4), True)
+    scheduler = Scheduler(EngineLimits(blocks=6, context=24, vocabulary=10, block_tokens=4, chunk_tokens=4), True)
 
     def answered(name: str, prompt: tuple[int, ...]) -> list[tuple[int, int, int]]:
         """Return (start, count, prefix) of the pieces of a request with an answer of one token."""
@@ -350,7 +350,7 @@ def test_what_followed_the_last_tokens_before_is_guessed(
 
 
 def test_right_guesses_save_passes_and_wrong_ones_change_nothing() -> None:
-    limits = Limits(blocks=100, context=64, vocabulary=10, guesses=3)
+    limits = EngineLimits(blocks=100, context=64, vocabulary=10, guesses=3)
     run = Run([Request("0", (5, 6), 12, ends=frozenset({END}))], limits, [9]).go()
     # Tokens 3, 3, 3 come one by one; then 3, 3, 3 is guessed from the two before, as far as it has been seen: 1 of 3.
     assert run.answers["0"] == [3] * 8 + [END]
@@ -359,7 +359,7 @@ def test_right_guesses_save_passes_and_wrong_ones_change_nothing() -> None:
 
 
 def test_an_id_is_taken_until_its_request_has_ended() -> None:
-    scheduler = Scheduler(Limits(blocks=2, context=8, vocabulary=10))
+    scheduler = Scheduler(EngineLimits(blocks=2, context=8, vocabulary=10))
     assert scheduler.add(Request("0", (1,), 1)) == ""
     with pytest.raises(ValueError, match="request '0': one with this id has not ended yet"):
         scheduler.add(Request("0", (2,), 1))
@@ -368,7 +368,7 @@ def test_an_id_is_taken_until_its_request_has_ended() -> None:
 
 
 def test_what_can_never_fit_is_refused_with_the_numbers() -> None:
-    scheduler = Scheduler(Limits(blocks=2, context=10, vocabulary=10, block_tokens=4))
+    scheduler = Scheduler(EngineLimits(blocks=2, context=10, vocabulary=10, block_tokens=4))
     for prompt, most, why in (
         ((), 1, "the prompt has no token"),
         ((1,), 0, "max_tokens: found 0, expected at least 1"),

@@ -8,8 +8,8 @@ from zlib import crc32
 
 import pytest
 
-from simcluster.lm.engine.batch import Issued
-from simcluster.lm.engine.limits import Limits
+from simcluster.lm.engine.batch import IssuedBatch
+from simcluster.lm.engine.limits import EngineLimits
 from simcluster.lm.engine.scheduler import Scheduler
 from simcluster.lm.request import Request, rest
 from tests.support.driven import next_batch
@@ -28,7 +28,7 @@ class Cached:
     def __init__(self) -> None:
         self.slots: dict[int, list[int]] = {}
 
-    def forward(self, issued: Issued) -> list[int]:
+    def forward(self, issued: IssuedBatch) -> list[int]:
         batch, tokens, chosen = issued.batch, list(issued.tokens), []
         for one in batch.opened:
             self.slots[one.slot] = self.slots[one.source][: one.prefix] if one.prefix else []
@@ -46,7 +46,7 @@ class Cached:
 class Desk:
     """Asks for *requests*, and again for what is left of them whenever the engine ends, in batches of *chance*."""
 
-    def __init__(self, requests: list[Request], limits: Limits, chance: random.Random) -> None:
+    def __init__(self, requests: list[Request], limits: EngineLimits, chance: random.Random) -> None:
         self.requests, self.chance, self.stage = requests, chance, Cached()
         self.scheduler = Scheduler(limits, keeps_prefixes=True)
         self.answers: dict[str, list[int]] = {one.id: [] for one in requests}
@@ -97,7 +97,7 @@ def test_the_next_engine_continues_every_answer_with_its_tokens(seed: int, block
         Request(str(i), tuple(chance.choices(range(3), k=chance.randint(1, 14))), chance.randint(1, 12))
         for i in range(chance.randint(1, 6))
     ]
-    desk = Desk(requests, Limits(blocks, context=40, vocabulary=50, block_tokens=4, chunk_tokens=CHUNK), chance)
+    desk = Desk(requests, EngineLimits(blocks, context=40, vocabulary=50, block_tokens=4, chunk_tokens=CHUNK), chance)
     desk.go(0.3)
     for one in requests:
         tokens = list(one.prompt)
@@ -117,7 +117,7 @@ def test_the_next_engine_continues_every_answer_with_its_tokens(seed: int, block
 def test_a_lost_token_with_log_probabilities_is_computed_again_from_what_is_cached(known: int) -> None:
     # Of three tokens, the last 3 - known were lost on their way. The prompt's 3 tokens are computed once; its last one
     # is computed again if it has to give the first token.
-    scheduler, stage, request = Scheduler(Limits(100, 100, 50)), Cached(), Request("0", (1, 2, 3), 6, logprobs=2)
+    scheduler, stage, request = Scheduler(EngineLimits(100, 100, 50)), Cached(), Request("0", (1, 2, 3), 6, logprobs=2)
     scheduler.add(request)
 
     def answer() -> int:
@@ -138,7 +138,7 @@ def test_a_lost_token_with_log_probabilities_is_computed_again_from_what_is_cach
 
 
 def test_a_decoding_answer_is_continued_without_a_chunk() -> None:
-    scheduler, stage, request = Scheduler(Limits(100, 100, 50)), Cached(), Request("0", (1, 2, 3), 6)
+    scheduler, stage, request = Scheduler(EngineLimits(100, 100, 50)), Cached(), Request("0", (1, 2, 3), 6)
     scheduler.add(request)
     answers = []
     for _ in range(3):
@@ -168,7 +168,7 @@ def test_a_decoding_answer_is_continued_without_a_chunk() -> None:
     ],
 )
 def test_another_request_is_not_taken_for_the_one_set_aside_and_gets_its_blocks(other: Request) -> None:
-    scheduler, stage = Scheduler(Limits(2, 100, 50, block_tokens=8)), Cached()
+    scheduler, stage = Scheduler(EngineLimits(2, 100, 50, block_tokens=8)), Cached()
     scheduler.add(Request("0", (1, 2, 3), 6))
     issued = next_batch(scheduler)
     assert issued is not None

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from simcluster.errors import UsageError
-from simcluster.lm.load.arrivals import Offered, at_rate, intervals_s, offered
+from simcluster.lm.load.arrivals import OfferedRequest, at_rate, intervals_s, offered
 from simcluster.lm.load.lengths import MOST_TOKENS, Length, fixed, length_of
 from simcluster.rng import numpy_stream
 
@@ -52,7 +52,7 @@ def test_an_infinite_rate_lets_all_arrive_at_once() -> None:
 
 def test_a_given_rate_stretches_a_load() -> None:
     # Two intervals in 3 s become two in 1 s.
-    requests = [Offered(at_s, 1, 1) for at_s in (0.0, 2.0, 3.0)]
+    requests = [OfferedRequest(at_s, 1, 1) for at_s in (0.0, 2.0, 3.0)]
     assert [one.arrival_s for one in at_rate(requests, 2.0)] == pytest.approx([0.0, 2 / 3, 1.0])
     assert at_rate(requests[:1], 2.0) == requests[:1]
 

@@ -11,7 +11,7 @@ import pytest
 
 from simcluster.errors import UsageError
 from simcluster.lm.load.answers import Objectives
-from simcluster.lm.load.asked import Load, objectives_of
+from simcluster.lm.load.asked import LoadOptions, objectives_of
 
 TRACE = "Timestamp,Request tokens,Response tokens\n" + "".join(f"{10 * n},{n + 1},5\n" for n in range(9))
 
@@ -24,7 +24,7 @@ def trace(tmp_path: Path) -> Path:
 
 
 def test_a_load_has_as_many_requests_and_lengths_as_asked_for() -> None:
-    found = Load(4.0, 1000, prompt_tokens="7", output_tokens="uniform:2:3").offered()
+    found = LoadOptions(4.0, 1000, prompt_tokens="7", output_tokens="uniform:2:3").offered()
     assert len(found) == 1000
     assert ({one.prompt_tokens for one in found}, {one.output_tokens for one in found}) == ({7}, {2, 3})
     # 1,000 exponential intervals of 0.25 s: 250 s with a standard error of 0.25 sqrt(1000) = 7.9 s; four of them.
@@ -32,31 +32,31 @@ def test_a_load_has_as_many_requests_and_lengths_as_asked_for() -> None:
 
 
 def test_a_trace_keeps_its_times_and_a_rate_scales_them(trace: Path) -> None:
-    own = Load(None, trace=trace).offered()
+    own = LoadOptions(None, trace=trace).offered()
     assert [one.arrival_s for one in own] == [10.0 * n for n in range(9)]
     # Four intervals in 40 s become four at 2 per second.
-    scaled = Load(2.0, 5, trace=trace).offered()
+    scaled = LoadOptions(2.0, 5, trace=trace).offered()
     assert [one.arrival_s for one in scaled] == pytest.approx([0.0, 0.5, 1.0, 1.5, 2.0])
     assert [one.prompt_tokens for one in scaled] == [1, 2, 3, 4, 5]
 
 
 def test_what_was_asked_is_json_without_infinity(trace: Path) -> None:
-    assert json.loads(json.dumps(Load(math.inf).to_dict(), allow_nan=False))["rate"] == "inf"
-    found = Load(None, trace=trace).to_dict()
+    assert json.loads(json.dumps(LoadOptions(math.inf).to_dict(), allow_nan=False))["rate"] == "inf"
+    found = LoadOptions(None, trace=trace).to_dict()
     assert (found["trace"], found["prompt_tokens"], found["rate"]) == (str(trace), None, None)
 
 
 def test_everything_wrong_is_told_at_once(trace: Path) -> None:
     with pytest.raises(UsageError) as error:
-        Load(None, 0, 0.0, "no", "-1", None, -1).offered()
+        LoadOptions(None, 0, 0.0, "no", "-1", None, -1).offered()
     flags = [problem.key for problem in error.value.problems]
     assert flags == ["--rate", "--requests", "--burstiness", "--seed", "--prompt-tokens", "--output-tokens"]
     with pytest.raises(UsageError) as error:
-        replace(Load(math.inf, burstiness=2.0), trace=trace.with_name("none.csv")).offered()
+        replace(LoadOptions(math.inf, burstiness=2.0), trace=trace.with_name("none.csv")).offered()
     assert [problem.key for problem in error.value.problems] == ["--rate", "--burstiness", "--trace"]
     for rate in (0.0, -1.0, math.nan):
         with pytest.raises(UsageError, match="--rate: found"):
-            Load(rate).offered()
+            LoadOptions(rate).offered()
 
 
 def test_objectives_are_read_and_refused() -> None:

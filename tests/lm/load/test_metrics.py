@@ -6,13 +6,13 @@ import json
 
 import pytest
 
-from simcluster.lm.load.answers import Answer, Objectives
+from simcluster.lm.load.answers import AnsweredRequest, Objectives
 from simcluster.lm.load.metrics import Distribution, distribution, figures
 from simcluster.lm.load.table import lines
 
-LONG = Answer(1.0, (1.5, 1.7, 2.1), 2.1, 10, 3)
-SHORT = Answer(2.0, (2.25,), 2.25, 5, 1)
-LOST = Answer(2.5, (), 5.0, 7, 0, "timeout")
+LONG = AnsweredRequest(1.0, (1.5, 1.7, 2.1), 2.1, 10, 3)
+SHORT = AnsweredRequest(2.0, (2.25,), 2.25, 5, 1)
+LOST = AnsweredRequest(2.5, (), 5.0, 7, 0, "timeout")
 ANSWERS = (LONG, SHORT, LOST)
 
 
@@ -27,7 +27,7 @@ def test_the_latencies_of_an_answer_are_those_of_the_formulas() -> None:
 
 def test_tokens_that_come_together_count_each_and_have_one_gap() -> None:
     # Two chunks, 5 tokens by the server's count: 0.8 s for the 4 after the first.
-    answer = Answer(0.0, (0.2, 1.0), 1.0, 3, 5)
+    answer = AnsweredRequest(0.0, (0.2, 1.0), 1.0, 3, 5)
     assert answer.tpot_s == pytest.approx(0.2)
     assert answer.itl_s == pytest.approx([0.8])
 
@@ -37,14 +37,16 @@ def test_percentiles_are_linear_and_gaps_are_pooled() -> None:
     found = distribution(range(11))
     assert found == Distribution(5.0, 5.0, pytest.approx(10**0.5), 9.0, pytest.approx(9.9))
     assert distribution([]) is None
-    both = figures([LONG, Answer(0.0, (1.0, 1.1), 1.1, 1, 2)])
+    both = figures([LONG, AnsweredRequest(0.0, (1.0, 1.1), 1.1, 1, 2)])
     assert both.itl_s is not None
     # 0.2, 0.4 and 0.1
     assert both.itl_s.mean == pytest.approx(0.7 / 3)
 
 
 def test_failed_requests_are_counted_apart() -> None:
-    found = figures([*ANSWERS, Answer(3.0, (), 3.0, 1, 0, "http 429"), Answer(3.0, (3.5,), 4.0, 1, 1, "timeout")])
+    found = figures(
+        [*ANSWERS, AnsweredRequest(3.0, (), 3.0, 1, 0, "http 429"), AnsweredRequest(3.0, (3.5,), 4.0, 1, 1, "timeout")]
+    )
     assert (found.requests, found.completed, found.failed) == (5, 2, 3)
     assert found.errors == {"http 429": 1, "timeout": 2}
     assert found.ttft_s is not None

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from simcluster.lm.load.answers import Answer
+from simcluster.lm.load.answers import AnsweredRequest
 from simcluster.lm.load.arrivals import intervals_s
 from simcluster.lm.load.metrics import figures
 from simcluster.rng import numpy_stream
@@ -59,6 +59,6 @@ def test_a_wrong_formula_is_found_out() -> None:
 def test_the_mean_number_in_the_system_is_counted_event_by_event_and_by_littles_law() -> None:
     arrivals_s = np.cumsum(intervals_s(RATE, 1000, 0.3, numpy_stream(3, "queue"))).tolist()
     ends_s = [end_s for _, end_s in served(arrivals_s, exponential(0.4)[:1000].tolist())]
-    answers = [Answer(at_s, (end_s,), end_s, 1, 1) for at_s, end_s in zip(arrivals_s, ends_s, strict=True)]
+    answers = [AnsweredRequest(at_s, (end_s,), end_s, 1, 1) for at_s, end_s in zip(arrivals_s, ends_s, strict=True)]
     counted = mean_number(zip(arrivals_s, ends_s, strict=True))
     assert figures(answers).mean_in_system == pytest.approx(counted, rel=1e-9)

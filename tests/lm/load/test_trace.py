@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 from simcluster.errors import MOST_ALIKE, MOST_PROBLEMS, UsageError
-from simcluster.lm.load.answers import Answer
-from simcluster.lm.load.arrivals import Offered
+from simcluster.lm.load.answers import AnsweredRequest
+from simcluster.lm.load.arrivals import OfferedRequest
 from simcluster.lm.load.trace import MOST_LINE, read_trace, written_trace
 
 HEAD = "Timestamp,Model,Request tokens,Response tokens,Total tokens,Log Type\n"
@@ -29,15 +29,15 @@ def refused(folder: Path, text: str) -> str:
 def test_a_trace_begins_at_its_first_answered_request(tmp_path: Path) -> None:
     rows = "4,ChatGPT,9,0,9,API log\n5,ChatGPT,472,18,490,Conversation log\n45,GPT-4,1087,230,1317,API log\n"
     found = read_trace(written(tmp_path, HEAD + rows))
-    assert found.requests == [Offered(0.0, 472, 18), Offered(40.0, 1087, 230)]
+    assert found.requests == [OfferedRequest(0.0, 472, 18), OfferedRequest(40.0, 1087, 230)]
     assert found.without_answer == 1
 
 
 def test_what_is_written_gives_the_same_load_and_has_the_latencies(tmp_path: Path) -> None:
     answers = [
-        Answer(1 / 3, (0.5, 0.7), 0.7, 9, 2),
-        Answer(0.4, (), 2.0, 5, 0, "timeout"),
-        Answer(1.1, (1.6,), 1.6, 8, 1),
+        AnsweredRequest(1 / 3, (0.5, 0.7), 0.7, 9, 2),
+        AnsweredRequest(0.4, (), 2.0, 5, 0, "timeout"),
+        AnsweredRequest(1.1, (1.6,), 1.6, 8, 1),
     ]
     text = written_trace(answers, "m, n")
     assert text.splitlines()[2:] == [
@@ -45,13 +45,13 @@ def test_what_is_written_gives_the_same_load_and_has_the_latencies(tmp_path: Pat
         f'1.1,"m, n",8,1,9,API log,{1.6 - 1.1!r},,{1.6 - 1.1!r},',
     ]
     found = read_trace(written(tmp_path, text))
-    assert found.requests == [Offered(0.0, 9, 2), Offered(1.1 - 1 / 3, 8, 1)]
+    assert found.requests == [OfferedRequest(0.0, 9, 2), OfferedRequest(1.1 - 1 / 3, 8, 1)]
     assert found.without_answer == 1
 
 
 def test_columns_may_come_in_any_order_with_others_and_with_gaps(tmp_path: Path) -> None:
     text = '\ufeffSession ID,Response tokens,Timestamp, Request tokens\n"a, b",2,0.5,1\n\n,4,1.5,3\n'
-    assert read_trace(written(tmp_path, text)).requests == [Offered(0.0, 1, 2), Offered(1.0, 3, 4)]
+    assert read_trace(written(tmp_path, text)).requests == [OfferedRequest(0.0, 1, 2), OfferedRequest(1.0, 3, 4)]
 
 
 def test_only_the_rows_asked_for_are_read(tmp_path: Path) -> None:

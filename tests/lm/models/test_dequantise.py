@@ -6,7 +6,7 @@ import gguf
 import numpy as np
 import pytest
 
-from simcluster.lm.files.gguf import Stored
+from simcluster.lm.files.gguf import StoredTensor
 from simcluster.lm.models.dequantise import CONVERT
 
 
@@ -25,7 +25,7 @@ def test_blocks_worked_by_hand():
     assert expected.keys() == CONVERT.keys()
     for name, (data, numbers) in expected.items():
         assert CONVERT[name](np.frombuffer(data, np.uint8)).tolist() == numbers
-        assert Stored((len(numbers),), gguf.GGMLQuantizationType[name].value, 0).nbytes == len(data)
+        assert StoredTensor((len(numbers),), gguf.GGMLQuantizationType[name].value, 0).nbytes == len(data)
 
 
 @pytest.mark.parametrize("name", sorted(CONVERT.keys() - {"F64"}))  # which the package does not read
@@ -42,4 +42,4 @@ def test_any_bytes_are_the_numbers_of_the_package(name):
 
 def test_a_tensor_of_broken_blocks_is_refused():
     with pytest.raises(ValueError, match="33 numbers of Q8_0, in blocks of 32"):
-        _ = Stored((2, 33), gguf.GGMLQuantizationType.Q8_0.value, 0).nbytes
+        _ = StoredTensor((2, 33), gguf.GGMLQuantizationType.Q8_0.value, 0).nbytes

@@ -12,7 +12,7 @@ from simcluster.errors import UsageError
 from simcluster.lm.files.error import ModelFileError
 from simcluster.lm.files.pieces import read_piece
 from simcluster.lm.models import model_file
-from simcluster.lm.models.decoder import Part
+from simcluster.lm.models.decoder import SequencePart
 from simcluster.lm.models.open import open_model
 from tests.lm.models import tiny
 
@@ -30,7 +30,7 @@ def test_the_capital_of_france_is_paris():
     # A stage of 10 layers and one of 20.
     stream = prompt
     for share in (model.share(0, 10), model.share(10, 30)):
-        (stream,) = share.forward([Part(share.cache(16), stream)])
+        (stream,) = share.forward([SequencePart(share.cache(16), stream)])
     assert model.tokenizer.decode([int(stream[-1].argmax())]) == " Paris"
 
 

@@ -15,7 +15,7 @@ from safetensors.torch import save_file
 from simcluster.errors import UsageError
 from simcluster.lm.files.error import ModelFileError
 from simcluster.lm.models import runnable
-from simcluster.lm.models.decoder import Part
+from simcluster.lm.models.decoder import SequencePart
 from simcluster.lm.models.open import open_model
 from simcluster.lm.models.tokenizer import _spelling
 from tests.lm.models import by_numpy, tiny
@@ -58,7 +58,7 @@ def logits(model, tokens, *cuts):
     stream = torch.tensor(tokens)
     for first, last in itertools.pairwise(cuts):
         share = model.share(first, last)
-        (stream,) = share.forward([Part(share.cache(16), stream)])
+        (stream,) = share.forward([SequencePart(share.cache(16), stream)])
     return stream.numpy()
 
 

@@ -8,10 +8,10 @@ import pytest
 import torch
 
 from simcluster.lm.models import decoder, matrix, packed
-from simcluster.lm.models.decoder import Part, Share
+from simcluster.lm.models.decoder import DecoderShare, SequencePart
 from simcluster.lm.models.matrix import Matrix
-from simcluster.lm.models.packed import Packed, can_pack, filled
-from simcluster.lm.models.shard import Shard
+from simcluster.lm.models.packed import PackedMatrix, can_pack, filled
+from simcluster.lm.models.shard import DecoderShard
 from simcluster.lm.serving.on_cluster import shape_of_architecture
 from tests.lm.models import tiny
 
@@ -39,7 +39,7 @@ def test_rows_of_packed_weights_are_those_given(shape, dtype):
     if not can_pack(dtype):
         pytest.skip("the processor has no such kernels")
     weights = numbers(*shape).to(dtype)
-    table = Packed(weights, table=True)
+    table = PackedMatrix(weights, table=True)
     places = torch.tensor([shape[0] - 1, 0, shape[0] // 2, 0])
     assert torch.equal(table.rows(places), weights[places])
 
@@ -48,16 +48,16 @@ def test_rows_of_packed_weights_are_those_given(shape, dtype):
 @pytest.mark.parametrize("count", [1, 4, 5, 33, 100])
 def test_products_of_any_number_of_inputs_are_those_of_plain_weights(count):
     weights, inputs = numbers(70, 24), numbers(count, 24)
-    found = Packed(weights).times(inputs)
+    found = PackedMatrix(weights).times(inputs)
     torch.testing.assert_close(found, inputs @ weights.T, atol=1e-4, rtol=1e-4)
 
 
 @needs_kernels
 def test_a_layout_that_is_not_understood_leaves_a_plain_copy(monkeypatch):
     weights = numbers(128, 64)
-    once = Packed(weights, table=True)
+    once = PackedMatrix(weights, table=True)
     monkeypatch.setattr(packed, "_places", lambda shape, dtype: None)
-    twice = Packed(weights, table=True)
+    twice = PackedMatrix(weights, table=True)
     assert (once.nbytes, twice.nbytes) == (weights.nbytes, 2 * weights.nbytes)
     assert torch.equal(twice.rows(torch.tensor([5])), weights[5:6])
 
@@ -65,14 +65,14 @@ def test_a_layout_that_is_not_understood_leaves_a_plain_copy(monkeypatch):
 @needs_kernels
 def test_a_kernel_that_rounds_otherwise_is_not_used(monkeypatch):
     monkeypatch.setattr(packed, "_uniform", {})
-    times, used = Packed._times, []
+    times, used = PackedMatrix._times, []
 
     def other(self, inputs):
         used.append(len(inputs))
         return times(self, inputs) * (1.5 if len(inputs) == 12 else 1)
 
-    monkeypatch.setattr(Packed, "_times", other)
-    weights, inputs = Packed(numbers(70, 24)), numbers(12, 24)
+    monkeypatch.setattr(PackedMatrix, "_times", other)
+    weights, inputs = PackedMatrix(numbers(70, 24)), numbers(12, 24)
     expected = torch.cat([weights.times(part) for part in inputs.split(4)])
     used.clear()
     assert torch.equal(weights.times(inputs), expected)
@@ -81,9 +81,9 @@ def test_a_kernel_that_rounds_otherwise_is_not_used(monkeypatch):
 
 @needs_kernels
 def test_a_server_meets_a_few_numbers_of_inputs_whatever_the_lengths_of_its_prompts(monkeypatch):
-    times, used = Packed._times, set()
-    monkeypatch.setattr(Packed, "_times", lambda self, inputs: used.add(len(inputs)) or times(self, inputs))
-    weights = Packed(numbers(70, 24))
+    times, used = PackedMatrix._times, set()
+    monkeypatch.setattr(PackedMatrix, "_times", lambda self, inputs: used.add(len(inputs)) or times(self, inputs))
+    weights = PackedMatrix(numbers(70, 24))
     for count in range(1, 513):
         weights.times(numbers(count, 24))
     # 4 and 8, 12, 16, then four for each of the five doublings up to 512.
@@ -94,8 +94,8 @@ def test_a_server_meets_a_few_numbers_of_inputs_whatever_the_lengths_of_its_prom
 @pytest.mark.parametrize("a", EVEN, ids=tiny.ALL)
 def test_blocks_of_any_size_give_the_same_bits(a, precision, monkeypatch):
     def made():
-        share = Share(a, tiny.reader(a), 0, a.layers, precision)
-        return torch.cat(share.forward([Part(share.cache(16), torch.arange(9))]))
+        share = DecoderShare(a, tiny.reader(a), 0, a.layers, precision)
+        return torch.cat(share.forward([SequencePart(share.cache(16), torch.arange(9))]))
 
     expected = made()
     for block_bytes, piece_bytes in ((64 * 24 * 4, 4 * 24 * 3), (1, 1)):
@@ -112,7 +112,7 @@ def test_weights_are_read_a_piece_at_a_time(monkeypatch):
         read.append((name, last - first))
         return tiny.reader(a)(name, layer, first, last)
 
-    Share(a, reading, 0, 4)
+    DecoderShare(a, reading, 0, 4)
     # 10 rows of 24 numbers, or 6 of 40; of heads, the 8 rows of two whole ones.
     assert max(rows for name, rows in read if name in ("embedding", "output", "up")) == 10
     assert max(rows for name, rows in read if name == "down") == 6
@@ -131,11 +131,11 @@ def test_the_plan_predicts_what_is_held_to_the_byte(a, count):
     if count == 1:
         for first, last in ((0, 4), (0, 1), (1, 3), (3, 4)):
             expected = (last - first) * shape.layer_bytes + shape.ends_bytes(first == 0, last == 4)
-            share = Share(a, tiny.reader(a), first, last)
+            share = DecoderShare(a, tiny.reader(a), first, last)
             assert share.nbytes == expected + more * (first == 0)
     else:
         for place in range(count):
-            assert Shard(a, tiny.reader(a), place, count, "f32").nbytes == shape.shard_bytes(1 / count) + more
+            assert DecoderShard(a, tiny.reader(a), place, count, "f32").nbytes == shape.shard_bytes(1 / count) + more
 
 
 def test_a_shape_is_not_allocated_before_its_first_rows_are_read():

@@ -13,7 +13,7 @@ from safetensors.torch import save_file
 import simcluster
 from simcluster.errors import UsageError
 from simcluster.lm.files.error import ModelFileError
-from simcluster.lm.models.decoder import Part
+from simcluster.lm.models.decoder import SequencePart
 from simcluster.lm.models.open import open_model
 from simcluster.workloads.models.gpt import gpt
 
@@ -26,7 +26,7 @@ def through(model, chunks, *cuts):
     for chunk in chunks:
         stream = torch.tensor(chunk)
         for share, cache in zip(shares, caches, strict=True):
-            (stream,) = share.forward([Part(cache, stream)])
+            (stream,) = share.forward([SequencePart(cache, stream)])
         rows.append(stream)
     return torch.cat(rows)
 

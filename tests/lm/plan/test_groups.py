@@ -9,24 +9,24 @@ import pytest
 import torch
 
 from simcluster.collectives import all_reduce, subgroup
-from simcluster.lm.plan.groups import Teams, grouped, groups_of
+from simcluster.lm.plan.groups import TeamModelCosts, grouped, groups_of
 from simcluster.lm.plan.placements import Placement, rank
 from simcluster.lm.plan.plan import make_plan
-from simcluster.lm.plan.shape import PRESETS, Shape, with_weights
-from simcluster.lm.plan.shelf import Cut, Shelf
+from simcluster.lm.plan.shape import PRESETS, ModelShape, with_weights
+from simcluster.lm.plan.shelf import ClusterModelCosts, LayerCut
 from simcluster.lm.plan.times import Lengths
 from simcluster.topology import Device, Topology, load
 from simcluster.transport import Transport
 from tests.support import clusters
 
 SEVENTY = with_weights(PRESETS["70b"], "q4")
-SMALL = Shape("small", 4, 512, 8, 4, 64, 1024, 4096, False, 2.0)
+SMALL = ModelShape("small", 4, 512, 8, 4, 64, 1024, 4096, False, 2.0)
 FAST = Device("fast", 1e12, 100e9, memory_bytes=10**9)
 SLOW = Device("slow", 1e11, 10e9, memory_bytes=10**9)
 
 
-def best(topology: Topology, shape: Shape, requests: int, kind: str) -> Placement | None:
-    shelf = Shelf(topology, shape, Lengths())
+def best(topology: Topology, shape: ModelShape, requests: int, kind: str) -> Placement | None:
+    shelf = ClusterModelCosts(topology, shape, Lengths())
     found = grouped(shelf, rank(shelf, requests)).placements
     return next((one for one in found if one.kind == kind), None)
 
@@ -58,7 +58,7 @@ def simulated_s(topology: Topology, layers: tuple[int, int]) -> float:
 
 def test_a_token_over_teams_takes_the_time_of_the_simulator() -> None:
     topology = clusters.star(4, 125e6, 50e-6, n0=FAST, n1=FAST, n2=SLOW, n3=SLOW)
-    teams = Teams(topology, SMALL, Lengths(), {"a": ("n0", "n1"), "b": ("n2", "n3")})
+    teams = TeamModelCosts(topology, SMALL, Lengths(), {"a": ("n0", "n1"), "b": ("n2", "n3")})
     cut = teams.cut(("a", "b"), 1)
     assert cut is not None
     assert cut.layers == (3, 1)
@@ -67,8 +67,8 @@ def test_a_token_over_teams_takes_the_time_of_the_simulator() -> None:
 
 def test_a_pair_holds_half_of_every_matrix_and_sends_two_all_reduces_per_layer() -> None:
     topology = clusters.star(3, 125e6, 50e-6, n0=FAST, n1=FAST, n2=FAST)
-    teams = Teams(topology, SMALL, Lengths(), {"n0+n1": ("n0", "n1"), "n2": ("n2",)})
-    made = teams.placement(Cut(("n0+n1", "n2"), (3, 1), 1, 1, 0.1))
+    teams = TeamModelCosts(topology, SMALL, Lengths(), {"n0+n1": ("n0", "n1"), "n2": ("n2",)})
+    made = teams.placement(LayerCut(("n0+n1", "n2"), (3, 1), 1, 1, 0.1))
     assert [(part.node, part.layers, part.share, part.stage) for part in made.parts] == [
         ("n0", 3, 0.5, 0),
         ("n1", 3, 0.5, 0),

@@ -13,15 +13,15 @@ from hypothesis import strategies as st
 from simcluster.errors import UsageError
 from simcluster.lm.plan.placements import rank
 from simcluster.lm.plan.plan import make_plan
-from simcluster.lm.plan.search import EXACT, Search
-from simcluster.lm.plan.shape import PRESETS, Shape, with_weights
-from simcluster.lm.plan.shelf import Shelf, evenly, fastest
+from simcluster.lm.plan.search import EXACT, PipelineSearch
+from simcluster.lm.plan.shape import PRESETS, ModelShape, with_weights
+from simcluster.lm.plan.shelf import ClusterModelCosts, evenly, fastest
 from simcluster.lm.plan.times import Lengths
 from simcluster.topology import Device, Topology, load
 from simcluster.topology.model.purchase import PossiblePurchase
 from tests.support import clusters
 
-SHAPE = Shape("small", 6, 64, 8, 4, 8, 128, 512, True, 2.0)
+SHAPE = ModelShape("small", 6, 64, 8, 4, 8, 128, 512, True, 2.0)
 LENGTHS = Lengths(20, 10)
 WHOLE = SHAPE.weights * SHAPE.weight_bytes
 NORMS = (2 * SHAPE.layers + 1) * SHAPE.width * SHAPE.weight_bytes
@@ -47,13 +47,13 @@ shelves = st.builds(
 
 
 def best_per_s(topology: Topology, requests: int = 1) -> float:
-    return rank(Shelf(topology, SHAPE, LENGTHS), requests).best_per_s
+    return rank(ClusterModelCosts(topology, SHAPE, LENGTHS), requests).best_per_s
 
 
 @settings(deadline=None)
 @given(shelves, st.integers(1, 9))
 def test_nothing_of_a_model_is_lost_and_nothing_exceeds_a_memory(topology: Topology, requests: int) -> None:
-    ranking = rank(Shelf(topology, SHAPE, LENGTHS), requests)
+    ranking = rank(ClusterModelCosts(topology, SHAPE, LENGTHS), requests)
     table = SHAPE.vocabulary * SHAPE.width * SHAPE.weight_bytes
     for one in ranking.placements:
         assert not any(part.missing_bytes for part in one.parts)
@@ -71,7 +71,7 @@ def test_nothing_of_a_model_is_lost_and_nothing_exceeds_a_memory(topology: Topol
 @settings(deadline=None)
 @given(shelves, st.integers(1, 9))
 def test_the_best_placement_is_no_slower_than_any_single_node(topology: Topology, requests: int) -> None:
-    shelf = Shelf(topology, SHAPE, LENGTHS)
+    shelf = ClusterModelCosts(topology, SHAPE, LENGTHS)
     for name in topology.workers:
         alone = shelf.pace(name, requests).stage_s(SHAPE.layers, last=True)
         memory = shelf.device(name).memory_bytes
@@ -123,7 +123,9 @@ def test_cuts_are_the_best_of_all(given_stages: list[tuple[int, float, float]], 
 def test_with_many_requests_in_flight_the_slowest_stage_decides() -> None:
     # Two equal nodes over a free network, each with half of 32 layers, the last also with the logits; 64 requests.
     device = Device("d", 1e18, 1e10)
-    shelf = Shelf(clusters.star(2, 1e15, 0.0, n0=device, n1=device), with_weights(PRESETS["8b"], "q4"), Lengths())
+    shelf = ClusterModelCosts(
+        clusters.star(2, 1e15, 0.0, n0=device, n1=device), with_weights(PRESETS["8b"], "q4"), Lengths()
+    )
     cut = shelf.cut(("n0", "n1"), 64)
     assert cut is not None
     together = math.ceil(64 / cut.groups)
@@ -137,17 +139,17 @@ def test_with_many_requests_in_flight_the_slowest_stage_decides() -> None:
 def test_a_refused_placement_says_what_is_missing() -> None:
     # Each node lacks 1000 bytes to hold the model and the cache of one request alone; without a link's cost, two do.
     small = Device("small", 1e9, 1e9, int(WHOLE + CACHE) - 1000)
-    alone = rank(Shelf(clusters.star(1, n0=small), SHAPE, LENGTHS), 1)
+    alone = rank(ClusterModelCosts(clusters.star(1, n0=small), SHAPE, LENGTHS), 1)
     assert (alone.placements, alone.best_per_s) == ((), 0.0)
     (refused,) = alone.refused
     assert (refused.kind, refused.where, refused.missing_bytes) == ("alone", "n0", 1000)
-    both = rank(Shelf(clusters.star(2, n0=small, n1=small), SHAPE, LENGTHS), 1)
+    both = rank(ClusterModelCosts(clusters.star(2, n0=small, n1=small), SHAPE, LENGTHS), 1)
     assert {one.kind for one in both.placements} == {"pipeline", "tensor"}
     assert [one.where for one in both.refused] == ["n0", "n1"]
     # Four nodes with a quarter each, less 10 bytes. Tensor parallelism needs all embeddings and norms on each of them.
     table = SHAPE.vocabulary * SHAPE.width * SHAPE.weight_bytes
     less = Device("less", 1e9, 1e9, int((WHOLE + CACHE) / 4) - 10)
-    four = rank(Shelf(clusters.star(4, n0=less, n1=less, n2=less, n3=less), SHAPE, LENGTHS), 1)
+    four = rank(ClusterModelCosts(clusters.star(4, n0=less, n1=less, n2=less, n3=less), SHAPE, LENGTHS), 1)
     missing = {(one.kind, one.where): one.missing_bytes for one in four.refused}
     assert missing["tensor", "4 nodes, on n0"] == pytest.approx(10 + 3 / 4 * (table + NORMS), abs=1)
     assert four.placements == ()
@@ -159,7 +161,7 @@ def test_a_refused_placement_says_what_is_missing() -> None:
 
 
 def test_a_model_with_three_kv_heads_is_shared_by_three_nodes_alone() -> None:
-    ranking = rank(Shelf(load("smolcluster"), PRESETS["smollm2"], Lengths()), 1)
+    ranking = rank(ClusterModelCosts(load("smolcluster"), PRESETS["smollm2"], Lengths()), 1)
     assert [len(one.parts) for one in ranking.placements if one.kind == "tensor"] == [3]
     (refused,) = (one for one in ranking.refused if one.kind == "tensor")
     assert (refused.where, refused.why) == ("2, 4, 5 nodes", "3 KV heads cannot be shared evenly")
@@ -167,7 +169,9 @@ def test_a_model_with_three_kv_heads_is_shared_by_three_nodes_alone() -> None:
 
 def test_a_weak_node_is_left_out_with_the_speed_that_it_would_cost() -> None:
     whole = {f"nodes.mini{number}.usable_memory": "16 GB" for number in (1, 2, 3)}
-    ranking = rank(Shelf(load("smolcluster", overrides=whole), with_weights(PRESETS["70b"], "q4"), Lengths()), 1)
+    ranking = rank(
+        ClusterModelCosts(load("smolcluster", overrides=whole), with_weights(PRESETS["70b"], "q4"), Lengths()), 1
+    )
     assert {part.node for part in ranking.placements[0].parts} == {"mini1", "mini2", "mini3"}
     rates = dict(ranking.left_out)
     assert set(rates) == {"pi4", "pi5"}
@@ -183,10 +187,10 @@ def test_a_search_among_many_nodes_finds_the_best_of_all_short_orders() -> None:
     names = {f"n{i}": slow for i in range(7)} | {"n7": quick}
     topology = clusters.star(8, 1e9, 1e-7, **names)
     assert len(topology.workers) > EXACT
-    shelf = Shelf(topology, SHAPE, LENGTHS)
+    shelf = ClusterModelCosts(topology, SHAPE, LENGTHS)
     orders = (order for k in (1, 2, 3) for order in itertools.permutations(topology.workers, k))
     least_s = min(cut.token_s for order in orders if (cut := shelf.cut(order, 1)) is not None)
-    assert min(cut.token_s for cut in Search(shelf, 1).cuts) == least_s
+    assert min(cut.token_s for cut in PipelineSearch(shelf, 1).cuts) == least_s
 
 
 def test_an_offer_is_judged_by_the_plan_with_it() -> None:

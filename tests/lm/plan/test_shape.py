@@ -8,9 +8,9 @@ import pytest
 
 from simcluster.errors import UsageError
 from simcluster.lm.formats import format_of
-from simcluster.lm.plan.shape import PRESETS, Shape, WeightCounts, with_weights
+from simcluster.lm.plan.shape import PRESETS, ModelShape, WeightCounts, with_weights
 
-TINY = Shape("tiny", 2, 8, 4, 2, 2, 16, 32, True, 2.0)
+TINY = ModelShape("tiny", 2, 8, 4, 2, 2, 16, 32, True, 2.0)
 
 
 def test_the_presets_have_the_weights_of_the_models() -> None:

@@ -13,13 +13,13 @@ import torch
 
 from experiments.papers.inference.more_devices import MEASURED_MS, fitted, predicted_ms
 from simcluster.lab.bench.collective import bench_collective
-from simcluster.lm.plan.shape import PRESETS, Shape
-from simcluster.lm.plan.shelf import Shelf
+from simcluster.lm.plan.shape import PRESETS, ModelShape
+from simcluster.lm.plan.shelf import ClusterModelCosts
 from simcluster.lm.plan.times import (
     TOKEN_BYTES,
-    AllReduce,
+    AllReduceTime,
     Lengths,
-    Pace,
+    NodePace,
     all_reduce,
     cycle_s,
     exchanged_bytes,
@@ -33,7 +33,7 @@ from simcluster.transport import Cost, Transport
 from tests.support import clusters
 from tests.support.root import ROOT
 
-TINY = Shape("tiny", 4, 8, 4, 2, 2, 16, 32, False, 2.0)
+TINY = ModelShape("tiny", 4, 8, 4, 2, 2, 16, 32, False, 2.0)
 
 
 @pytest.mark.parametrize(("n", "kilobytes"), [(2, 2048), (4, 6144), (8, 14336)])
@@ -70,8 +70,8 @@ def test_one_request_passes_every_stage_and_hop_and_many_wait_for_the_slowest() 
 def test_tensor_parallelism_waits_for_the_slowest_rank_and_two_all_reduces_per_layer() -> None:
     # The slower rank: 4 x 0.02 + 0.1, and 0.5 for the logits. 2 x 4 all-reduces of 8 numbers of
     # 4 bytes: 0.001 + 32 x 1e-5.
-    paces = [Pace(0.0, 0.01, 0.1), Pace(0.0, 0.02, 0.1)]
-    assert tensor_s(TINY, paces, AllReduce(0.001, 1e-5), 0.5, 1) == pytest.approx(0.68 + 8 * 0.00132, rel=1e-9)
+    paces = [NodePace(0.0, 0.01, 0.1), NodePace(0.0, 0.02, 0.1)]
+    assert tensor_s(TINY, paces, AllReduceTime(0.001, 1e-5), 0.5, 1) == pytest.approx(0.68 + 8 * 0.00132, rel=1e-9)
 
 
 @pytest.mark.parametrize("name", ["star-8-gigabit", "smolcluster", "thunderbolt-mesh-4", "two-sites-wan"])
@@ -82,7 +82,9 @@ def test_an_all_reduce_takes_the_time_that_the_simulator_gives_the_direct_schedu
     assert all_reduce(topology, topology.workers).seconds(size) == pytest.approx(simulated_s, rel=1e-9)
 
 
-def circulated_s(topology: Topology, shelf: Shelf, layers: Sequence[int], groups: int, rounds: int) -> list[float]:
+def circulated_s(
+    topology: Topology, shelf: ClusterModelCosts, layers: Sequence[int], groups: int, rounds: int
+) -> list[float]:
     """Return when each round of tokens of *groups*, one request each, is back at n0 in the simulator."""
     shape, last = shelf.shape, len(layers) - 1
     each = shape.layer_cost(1, 1, shelf.lengths.context)
@@ -113,7 +115,7 @@ SLOW = Device("slow", 1e11, 10e9, work_overhead_s=1e-4)
 
 def test_a_token_takes_the_time_that_the_simulator_gives_its_way_through_a_pipeline() -> None:
     topology = clusters.star(3, 125e6, 50e-6, n0=SLOW, n1=FAST, n2=SLOW)
-    shelf = Shelf(topology, PRESETS["smollm2"], Lengths())
+    shelf = ClusterModelCosts(topology, PRESETS["smollm2"], Lengths())
     cut = shelf.cut(("n0", "n1", "n2"), 1)
     assert cut is not None
     assert cut.layers == (1, 28, 1)
@@ -123,7 +125,7 @@ def test_a_token_takes_the_time_that_the_simulator_gives_its_way_through_a_pipel
 @pytest.mark.parametrize("groups", [2, 3, 9])
 def test_groups_in_flight_get_their_tokens_as_often_as_in_the_simulator(groups: int) -> None:
     topology = clusters.star(3, 125e6, 50e-6, n0=SLOW, n1=FAST, n2=FAST)
-    shelf, layers = Shelf(topology, PRESETS["smollm2"], Lengths()), (4, 22, 4)
+    shelf, layers = ClusterModelCosts(topology, PRESETS["smollm2"], Lengths()), (4, 22, 4)
     stages_s = [shelf.pace(f"n{i}", 1).stage_s(layers[i], i == 2) for i in range(3)]
     order = ("n0", "n1", "n2")
     hops_s, back_s = shelf.hops_s(order, 1), shelf.back_s(order, 1)

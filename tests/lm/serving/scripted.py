@@ -12,15 +12,15 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import httpx
-from simcluster_backends.sockets.coordinator.service import Server
+from simcluster_backends.sockets.coordinator.service import AppServer
 
 from simcluster.errors import Problem, UsageError
-from simcluster.lm.engine.desk import Cancel, Load, NodeLoad
+from simcluster.lm.engine.desk import Cancel, EngineLoad, NodeLoad
 from simcluster.lm.request import NO_LOGPROBS, Logprobs, Reason, Request
-from simcluster.lm.serving.desk.front import MOST_OPEN, Front
-from simcluster.lm.serving.setup import Placed
+from simcluster.lm.serving.desk.front import MOST_OPEN, RequestBroker
+from simcluster.lm.serving.setup import PlacementState
 from simcluster.lm.serving.web.app import make_app
-from simcluster.lm.serving.web.served import Lost, Part, Placement, Predicted, Served, Site
+from simcluster.lm.serving.web.served import LostNode, ModelPart, PredictedLatency, ServedModel, ServedPlacement, Site
 from simcluster.web.login import Login
 
 END = 256
@@ -99,7 +99,7 @@ def script(prompt: str) -> Script:
 class Engine:
     """Answers all requests at once. *seen* are all of them, *cancelled* the ids of those cancelled before their end."""
 
-    front: Front
+    front: RequestBroker
     script: Callable[[str], Script] = lambda prompt: Script()
     seen: list[Request] = field(default_factory=list)
     cancelled: list[str] = field(default_factory=list)
@@ -166,32 +166,34 @@ class Engine:
 
     def _load(self) -> None:
         nodes = tuple(NodeLoad(name, 0.1 * self._sent, 2304 * self._sent) for name in NODES)
-        self.front.load(Load(len(self._tasks), 0, len(self._tasks) / 256, 0, nodes))
+        self.front.load(EngineLoad(len(self._tasks), 0, len(self._tasks) / 256, 0, nodes))
 
 
-def a_site(front: Front, name: str = "tiny") -> Site:
-    parts = tuple(Part(name, (10 * i, 10 * (i + 1)), 45_000_000, 12_000_000) for i, name in enumerate(NODES))
+def a_site(front: RequestBroker, name: str = "tiny") -> Site:
+    parts = tuple(ModelPart(name, (10 * i, 10 * (i + 1)), 45_000_000, 12_000_000) for i, name in enumerate(NODES))
     language: Any = Bytes()
-    first = Placement("pipeline", CONTEXT, parts, lambda prompt, answer: Predicted(0.5, 20.0))
+    first = ServedPlacement("pipeline", CONTEXT, parts, lambda prompt, answer: PredictedLatency(0.5, 20.0))
     return Site(
-        front, Served(name, END + 1, language, "sim", lambda placed: first if placed is None else later(placed))
+        front, ServedModel(name, END + 1, language, "sim", lambda placed: first if placed is None else later(placed))
     )
 
 
-def later(placed: Placed) -> Placement:
+def later(placed: PlacementState) -> ServedPlacement:
     """Return *placed*, on the nodes of the script, as a server shows it."""
     layers, first = placed.layout.layers, placed.layout.first_layer
     parts = tuple(
-        Part(NODES[rank], (first(place), first(place) + layers[place]), 45_000_000, 12_000_000)
+        ModelPart(NODES[rank], (first(place), first(place) + layers[place]), 45_000_000, 12_000_000)
         for place, rank in enumerate(placed.layout.ranks)
     )
-    lost = tuple(Lost(NODES[rank], why) for rank, why in placed.lost.items())
-    return Placement(placed.layout.kind, CONTEXT, parts, lambda prompt, answer: Predicted(0.75, 10.0), lost)
+    lost = tuple(LostNode(NODES[rank], why) for rank, why in placed.lost.items())
+    return ServedPlacement(
+        placed.layout.kind, CONTEXT, parts, lambda prompt, answer: PredictedLatency(0.75, 10.0), lost
+    )
 
 
 @contextmanager
 def engine(script: Callable[[str], Script] = lambda prompt: Script(), most: int = MOST_OPEN) -> Iterator[Engine]:
-    made = Engine(Front(most), script)
+    made = Engine(RequestBroker(most), script)
     made.start()
     try:
         yield made
@@ -200,9 +202,11 @@ def engine(script: Callable[[str], Script] = lambda prompt: Script(), most: int 
 
 
 @contextmanager
-def server(front: Front, token: str | None = None, login: Login | None = None, name: str = "tiny") -> Iterator[Server]:
+def server(
+    front: RequestBroker, token: str | None = None, login: Login | None = None, name: str = "tiny"
+) -> Iterator[AppServer]:
     """The server at a free port."""
-    made = Server(
+    made = AppServer(
         "127.0.0.1:0", lambda hosts: make_app(a_site(front, name), hosts, token, login), key="serve", connections=2000
     )
     made.start()

@@ -15,10 +15,10 @@ from prometheus_client.parser import text_string_to_metric_families
 from simcluster_backends.sockets.coordinator import rate_limits
 
 from simcluster.lm.digest import ids_sha256
-from simcluster.lm.engine.desk import Load
-from simcluster.lm.engine.limits import Limits
-from simcluster.lm.serving.desk.front import Front
-from simcluster.lm.serving.setup import Layout, Placed
+from simcluster.lm.engine.desk import EngineLoad
+from simcluster.lm.engine.limits import EngineLimits
+from simcluster.lm.serving.desk.front import RequestBroker
+from simcluster.lm.serving.setup import PlacementLayout, PlacementState
 from simcluster.lm.serving.web.app import make_app
 from simcluster.lm.serving.web.guard import BODY_LIMIT_BYTES
 from simcluster.lm.serving.web.live import MOST_PAGES
@@ -267,7 +267,7 @@ def test_a_full_queue_refuses_with_503_and_takes_requests_again_when_there_is_ro
 
 
 def test_while_the_model_is_loaded_health_and_answers_say_503() -> None:
-    with server(Front()) as running, httpx.Client(base_url=running.url, timeout=PATIENT) as client:
+    with server(RequestBroker()) as running, httpx.Client(base_url=running.url, timeout=PATIENT) as client:
         check_error(client.get("/health"), 503, "unavailable_error", "being loaded")
         check_error(chat(client), 503, "unavailable_error", "being loaded")
         assert client.get("/").status_code == 200
@@ -326,7 +326,9 @@ def test_the_metrics_have_vllms_names_and_count_what_happened(client: httpx.Clie
     }  # fmt: skip
 
 
-AFTER = Placed(Layout("pipeline", (0, 2), (10, 20)), Limits(1, CONTEXT, END + 1), {1: "no heartbeat for 5 s"})
+AFTER = PlacementState(
+    PlacementLayout("pipeline", (0, 2), (10, 20)), EngineLimits(1, CONTEXT, END + 1), {1: "no heartbeat for 5 s"}
+)
 
 
 def test_after_a_loss_the_shelf_and_the_prediction_are_those_of_the_placement_in_force(
@@ -350,10 +352,10 @@ def test_the_metrics_go_on_when_another_engine_counts_from_0(client: httpx.Clien
         families = text_string_to_metric_families(client.get("/metrics").text)
         return next(sample.value for family in families for sample in family.samples if sample.name == name)
 
-    made.front.load(Load(1, 0, 0.5, 5, (), 40, 8, 5))
+    made.front.load(EngineLoad(1, 0, 0.5, 5, (), 40, 8, 5))
     assert counted("vllm:num_preemptions_total") == 5
     made.front.open(made.loop.call_soon_threadsafe, AFTER)
-    made.front.load(Load(1, 0, 0.5, 2, (), 30, 6, 3))
+    made.front.load(EngineLoad(1, 0, 0.5, 2, (), 30, 6, 3))
     assert counted("vllm:num_preemptions_total") == 7
     assert counted("simcluster:prefilled_tokens_total") == 70
     assert counted("vllm:spec_decode_num_draft_tokens_total") == 14
@@ -382,7 +384,7 @@ def test_pages_that_leave_are_forgotten_and_one_too_many_is_refused(made: Engine
 def test_1000_requests_at_once_are_answered_or_refused_and_nothing_is_left() -> None:
     """100 have room, and wait for a permit each; 900 are refused meanwhile. Without sockets, which would be 2,000."""
 
-    async def ask(front: Front, count: int, made: Engine) -> list[httpx.Response]:
+    async def ask(front: RequestBroker, count: int, made: Engine) -> list[httpx.Response]:
         app = make_app(a_site(front), {"localhost"})
         transport = httpx.ASGITransport(app)  # type: ignore[arg-type]
         async with httpx.AsyncClient(transport=transport, base_url="http://localhost", timeout=PATIENT) as client:
@@ -434,12 +436,12 @@ def test_a_client_that_takes_nothing_is_dropped_and_one_that_waits_is_not(monkey
     """
     dropped = threading.Event()
 
-    def drop(patient: rate_limits.Patient) -> None:
+    def drop(patient: rate_limits.TimedConnection) -> None:
         patient.transport.abort()
         dropped.set()
 
     monkeypatch.setattr(rate_limits, "ANSWER_S", 0.2)
-    monkeypatch.setattr(rate_limits.Patient, "drop", drop)
+    monkeypatch.setattr(rate_limits.TimedConnection, "drop", drop)
     monkeypatch.setattr(Bytes, "decoder", lambda self: Wordy())
     much = json.dumps({"model": "tiny", "prompt": "long", "stream": True, "max_tokens": 4000}).encode()
     head = "POST /v1/completions HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"

@@ -8,7 +8,7 @@ from typing import Any
 from hypothesis import given
 from hypothesis import strategies as st
 
-from simcluster.lm.serving.web.asks import ChatAsk, CompletionAsk, DetokenizeAsk, TokenizeAsk, parsed
+from simcluster.lm.serving.web.asks import ChatRequest, CompletionRequest, DetokenizeRequest, TokenizeRequest, parsed
 from simcluster.lm.serving.web.errors import MOST_SHOWN, ApiError
 
 KEYS = ("model", "messages", "prompt", "max_tokens", "temperature", "top_k", "stop", "stream", "stream_options", "n",
@@ -27,14 +27,14 @@ def outcome(kind: type[Any], body: bytes) -> Any:
     """Return the request, or the error that the client gets."""
     try:
         ask = parsed(kind, body)
-        if isinstance(ask, ChatAsk):
+        if isinstance(ask, ChatRequest):
             return [message.to_dict() for message in ask.messages]
-        return ask.only_prompt() if isinstance(ask, CompletionAsk) else ask
+        return ask.only_prompt() if isinstance(ask, CompletionRequest) else ask
     except ApiError as error:
         return error
 
 
-@given(BODIES, st.sampled_from((ChatAsk, CompletionAsk, TokenizeAsk, DetokenizeAsk)))
+@given(BODIES, st.sampled_from((ChatRequest, CompletionRequest, TokenizeRequest, DetokenizeRequest)))
 def test_a_body_is_read_or_refused_in_few_words(body: bytes, kind: type[Any]) -> None:
     found = outcome(kind, body)
     if isinstance(found, ApiError):
@@ -44,5 +44,5 @@ def test_a_body_is_read_or_refused_in_few_words(body: bytes, kind: type[Any]) ->
 
 def test_a_misspelt_key_is_refused_whatever_its_value() -> None:
     for value in ("null", "1", '"x"'):
-        found = outcome(CompletionAsk, f'{{"model": "tiny", "prompt": "x", "temprature": {value}}}'.encode())
+        found = outcome(CompletionRequest, f'{{"model": "tiny", "prompt": "x", "temprature": {value}}}'.encode())
         assert "did you mean 'temperature'?" in str(found)

@@ -9,21 +9,21 @@ import pytest
 
 from simcluster.errors import UsageError
 from simcluster.lm.engine.serve_replicas import Policy
-from simcluster.lm.load.answers import Answer
-from simcluster.lm.load.arrivals import Offered, offered
+from simcluster.lm.load.answers import AnsweredRequest
+from simcluster.lm.load.arrivals import OfferedRequest, offered
 from simcluster.lm.load.lengths import fixed, length_of
 from simcluster.lm.load.metrics import figures
 from simcluster.lm.plan.placements import rank
 from simcluster.lm.plan.shape import PRESETS, with_weights
-from simcluster.lm.plan.shelf import Shelf
+from simcluster.lm.plan.shelf import ClusterModelCosts
 from simcluster.lm.plan.times import Lengths
-from simcluster.lm.serving.bench import Served, bench_cluster
+from simcluster.lm.serving.bench import BenchTarget, bench_cluster
 from simcluster.topology import Topology, load
 from tests.lm.models import test_hugging_face, tiny
 from tests.support import clusters
 from tests.support.queues import mean_number
 
-ALONE = Served("8b", placement="alone", weights="q4")
+ALONE = BenchTarget("8b", placement="alone", weights="q4")
 
 
 @pytest.fixture(scope="module")
@@ -41,16 +41,18 @@ def model(tmp_path_factory: pytest.TempPathFactory) -> str:
 def test_a_request_on_an_idle_shelf_has_the_plans_first_token(kind: str, shelf: Topology) -> None:
     lengths = Lengths(512, 4)
     best = next(
-        one for one in rank(Shelf(shelf, with_weights(PRESETS["8b"], "q4"), lengths), 1).placements if one.kind == kind
+        one
+        for one in rank(ClusterModelCosts(shelf, with_weights(PRESETS["8b"], "q4"), lengths), 1).placements
+        if one.kind == kind
     )
-    found = bench_cluster(replace(ALONE, placement=kind), shelf, [Offered(3.0, 512, 4)])
+    found = bench_cluster(replace(ALONE, placement=kind), shelf, [OfferedRequest(3.0, 512, 4)])
     (one,) = found.answers
     assert one.ttft_s == pytest.approx(best.ttft_s, rel=1e-9)
     assert (one.arrival_s, one.output_tokens, one.error) == (3.0, 4, "")
 
 
 def test_arrivals_far_apart_have_equal_latencies_and_close_ones_wait(shelf: Topology) -> None:
-    apart = [Offered(100.0 * number, 64, 4) for number in range(3)]
+    apart = [OfferedRequest(100.0 * number, 64, 4) for number in range(3)]
     far = bench_cluster(ALONE, shelf, apart).answers
     assert [one.e2el_s for one in far] == pytest.approx([far[0].e2el_s] * 3, rel=1e-9)
     near = bench_cluster(ALONE, shelf, [replace(one, arrival_s=0.0) for one in apart]).answers
@@ -59,7 +61,7 @@ def test_arrivals_far_apart_have_equal_latencies_and_close_ones_wait(shelf: Topo
 
 def test_a_policy_decides_which_replica_gets_a_request() -> None:
     # A long request first, then short ones: the idle second replica gets all of them, or in turn three of five.
-    load = [Offered(1.0 * number, 64, 200 if number == 0 else 2) for number in range(6)]
+    load = [OfferedRequest(1.0 * number, 64, 200 if number == 0 else 2) for number in range(6)]
     pair = Topology.star(2, bandwidth="10 Gbps", latency="50 us", device="mac-mini-m4-pro")
 
     def second_busy_s(policy: Policy) -> float:
@@ -70,7 +72,7 @@ def test_a_policy_decides_which_replica_gets_a_request() -> None:
 
 def test_a_policy_without_replicas_is_refused(shelf: Topology) -> None:
     with pytest.raises(UsageError, match="none with the placement alone, which has no replicas"):
-        bench_cluster(replace(ALONE, policy="round_robin"), shelf, [Offered(0.0, 8, 1)])
+        bench_cluster(replace(ALONE, policy="round_robin"), shelf, [OfferedRequest(0.0, 8, 1)])
 
 
 def test_littles_law_holds_for_a_run(shelf: Topology) -> None:
@@ -96,21 +98,23 @@ def test_what_never_fits_is_refused_and_the_others_are_answered() -> None:
     device = small.nodes["n0"].device
     assert device is not None
     small = clusters.with_nodes(small, device=replace(device, memory_bytes=room))
-    found = bench_cluster(ALONE, small, [Offered(0.0, 100, 2), Offered(0.1, 390, 2), Offered(0.2, 50, 2)])
+    found = bench_cluster(
+        ALONE, small, [OfferedRequest(0.0, 100, 2), OfferedRequest(0.1, 390, 2), OfferedRequest(0.2, 50, 2)]
+    )
     assert [one.error for one in found.answers] == ["", "refused", ""]
     assert "390 tokens of prompt" in found.details["refused"]
     with pytest.raises(UsageError, match=r"--placement: found alone .* more memory at n0"):
-        bench_cluster(ALONE, small, [Offered(0.0, 390, 2)])
+        bench_cluster(ALONE, small, [OfferedRequest(0.0, 390, 2)])
 
 
-def lengths_of(answers: list[Answer]) -> list[tuple[int, int, str]]:
+def lengths_of(answers: list[AnsweredRequest]) -> list[tuple[int, int, str]]:
     return [(one.prompt_tokens, one.output_tokens, one.error) for one in answers]
 
 
 def test_real_numerics_answer_on_simulated_and_on_real_nodes(model: str) -> None:
-    requests = [Offered(0.0, 5, 4), Offered(0.02, 12, 1), Offered(0.03, 3, 9)]
+    requests = [OfferedRequest(0.0, 5, 4), OfferedRequest(0.02, 12, 1), OfferedRequest(0.03, 3, 9)]
     cluster = clusters.star(2)
-    real = Served(model, numerics="real", placement="pipeline")
+    real = BenchTarget(model, numerics="real", placement="pipeline")
     simulated = bench_cluster(real, cluster, requests)
     measured = [bench_cluster(replace(real, backend=backend), cluster, requests) for backend in ("sockets", "torch")]
     expected = {id: one.tokens for id, one in simulated.cluster.answers.items()}
@@ -123,35 +127,35 @@ def test_real_numerics_answer_on_simulated_and_on_real_nodes(model: str) -> None
 
 
 def test_a_prompt_longer_than_the_models_context_is_refused(model: str) -> None:
-    real = Served(model, numerics="real", placement="alone")
+    real = BenchTarget(model, numerics="real", placement="alone")
     with pytest.raises(UsageError, match=r"no request that can be answered, expected .* exceed the context of 32"):
-        bench_cluster(real, clusters.star(1), [Offered(0.0, 30, 3)])
+        bench_cluster(real, clusters.star(1), [OfferedRequest(0.0, 30, 3)])
 
 
 @pytest.mark.parametrize(
     ("served", "said"),
     [
-        (Served("9b"), "'9b': no such file and no such name"),
-        (Served("8b", backend="mpi"), "backend: found 'mpi', expected one of sim, sockets, torch"),
-        (Served("8b", numerics="rael"), "did you mean 'real'?"),
-        (Served("8b", backend="sockets"), "real nodes compute"),
-        (Served("8b", backend="torch"), "real nodes compute"),
-        (Served("8b", weights="int9"), "did you mean 'int8'?"),  # type: ignore[arg-type]
-        (Served("8b", placement="tower"), "tower"),
-        (Served("8b", chunk_tokens=0), "--chunk-tokens: found 0, expected a number from 1 to 1,000,000"),
+        (BenchTarget("9b"), "'9b': no such file and no such name"),
+        (BenchTarget("8b", backend="mpi"), "backend: found 'mpi', expected one of sim, sockets, torch"),
+        (BenchTarget("8b", numerics="rael"), "did you mean 'real'?"),
+        (BenchTarget("8b", backend="sockets"), "real nodes compute"),
+        (BenchTarget("8b", backend="torch"), "real nodes compute"),
+        (BenchTarget("8b", weights="int9"), "did you mean 'int8'?"),  # type: ignore[arg-type]
+        (BenchTarget("8b", placement="tower"), "tower"),
+        (BenchTarget("8b", chunk_tokens=0), "--chunk-tokens: found 0, expected a number from 1 to 1,000,000"),
     ],
 )
-def test_a_wrong_request_is_refused(served: Served, said: str, shelf: Topology) -> None:
+def test_a_wrong_request_is_refused(served: BenchTarget, said: str, shelf: Topology) -> None:
     with pytest.raises(UsageError) as error:
-        bench_cluster(served, shelf, [Offered(0.0, 1, 1)])
+        bench_cluster(served, shelf, [OfferedRequest(0.0, 1, 1)])
     assert said in str(error.value)
 
 
 def test_prompts_of_more_tokens_than_a_machine_should_hold_are_refused(shelf: Topology) -> None:
     with pytest.raises(UsageError, match="at most 50,000,000 in all"):
-        bench_cluster(ALONE, shelf, [Offered(0.0, 10**6, 1)] * 51)
+        bench_cluster(ALONE, shelf, [OfferedRequest(0.0, 10**6, 1)] * 51)
 
 
 def test_a_folder_without_the_model_is_refused(tmp_path: Path, shelf: Topology) -> None:
     with pytest.raises(UsageError):
-        bench_cluster(Served(str(tmp_path / "none"), numerics="real"), shelf, [Offered(0.0, 1, 1)])
+        bench_cluster(BenchTarget(str(tmp_path / "none"), numerics="real"), shelf, [OfferedRequest(0.0, 1, 1)])

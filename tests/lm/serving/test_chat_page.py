@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from simcluster.lm.serving.desk.front import Front
+from simcluster.lm.serving.desk.front import RequestBroker
 from simcluster.web.login import Login
 from tests.lab.ui.test_pages import check_looks, press
 from tests.lm.serving.scripted import END, NODES, Engine, Script, engine, server
@@ -224,7 +224,7 @@ def test_with_a_token_the_page_asks_for_the_link_and_works_with_it(made: Engine,
 
 
 def test_while_the_model_is_loaded_the_page_says_so_and_asks_again(tmp_path: Path) -> None:
-    front = Front()
+    front = RequestBroker()
     with server(front) as running, browser(tmp_path / "profile") as tab:
         tab.open(running.url + "/")
         tab.wait_for("document.getElementById('about').textContent === 'the model is being loaded'")

@@ -9,26 +9,26 @@ from typing import Any
 import pytest
 
 from simcluster.errors import UsageError
-from simcluster.lm.engine.limits import Limits
+from simcluster.lm.engine.limits import EngineLimits
 from simcluster.lm.models.open import open_model
 from simcluster.lm.request import Request, Sampling
-from simcluster.lm.serving.asked import Asked, setup_of
+from simcluster.lm.serving.asked import RequestOptions, setup_of
 from simcluster.lm.serving.on_cluster import shape_of_architecture
-from simcluster.lm.serving.run import Answers, answer_all
-from simcluster.lm.serving.setup import Layout, Setup
+from simcluster.lm.serving.run import ServingResult, answer_all
+from simcluster.lm.serving.setup import PlacementLayout, Setup
 from simcluster.topology import load
 from tests.lm.models.test_trained import SIZES, folder_of
 from tests.support import clusters
 
 LAYOUTS = {
-    "alone": Layout("alone", (1,), (3,)),
-    "two stages": Layout("pipeline", (0, 1), (1, 2)),
-    "three stages": Layout("pipeline", (2, 0, 1), (1, 1, 1)),
-    "two shards": Layout("tensor", (0, 1), (3, 3)),
-    "three shards": Layout("tensor", (0, 1, 2), (3, 3, 3)),
-    "replicas": Layout("replicas", (0, 1, 2), (3, 3, 3)),
-    "one prefills": Layout("replicas", (0, 1, 2), (3, 3, 3), prefill=1),
-    "two prefill": Layout("replicas", (2, 0, 1), (3, 3, 3), prefill=2),
+    "alone": PlacementLayout("alone", (1,), (3,)),
+    "two stages": PlacementLayout("pipeline", (0, 1), (1, 2)),
+    "three stages": PlacementLayout("pipeline", (2, 0, 1), (1, 1, 1)),
+    "two shards": PlacementLayout("tensor", (0, 1), (3, 3)),
+    "three shards": PlacementLayout("tensor", (0, 1, 2), (3, 3, 3)),
+    "replicas": PlacementLayout("replicas", (0, 1, 2), (3, 3, 3)),
+    "one prefills": PlacementLayout("replicas", (0, 1, 2), (3, 3, 3), prefill=1),
+    "two prefill": PlacementLayout("replicas", (2, 0, 1), (3, 3, 3), prefill=2),
 }
 WARM = Sampling(temperature=0.8, top_k=40, top_p=0.95, seed=11)
 PROMPTS = ([7, 8, 9, 10, 11], [60, 61], [100] * 9)
@@ -46,16 +46,18 @@ def requests(sampling: Sampling = WARM) -> list[Request]:
     return [Request(str(i), tuple(prompt), 8 + i, sampling) for i, prompt in enumerate(PROMPTS)]
 
 
-def answered(model: str, layout: Layout, given: list[Request], backend: str = "sim", **limits: Any) -> Answers:
+def answered(
+    model: str, layout: PlacementLayout, given: list[Request], backend: str = "sim", **limits: Any
+) -> ServingResult:
     architecture = open_model(model).architecture
     settings = {"blocks": 100, "block_tokens": 4, "chunk_tokens": 4, **limits}
-    made = Limits(context=architecture.context, vocabulary=architecture.vocabulary, **settings)
+    made = EngineLimits(context=architecture.context, vocabulary=architecture.vocabulary, **settings)
     shape = shape_of_architecture(architecture, "f32", "gpt")
     setup = Setup(model, shape, "f32", "real", layout, made, backend != "sim", requests=tuple(given))
     return answer_all(setup, clusters.star(4), backend=backend)
 
 
-def tokens_of(found: Answers) -> dict[str, tuple[int, ...]]:
+def tokens_of(found: ServingResult) -> dict[str, tuple[int, ...]]:
     return {name: answer.tokens for name, answer in found.answers.items()}
 
 
@@ -150,7 +152,7 @@ def test_the_seed_and_the_temperature_decide_the_tokens(model: str, expected: An
 def test_a_follower_gets_every_token_in_order_and_once(model: str, expected: Any, backend: str) -> None:
     architecture = open_model(model).architecture
     shape = shape_of_architecture(architecture, "f32", "gpt")
-    limits = Limits(100, architecture.context, architecture.vocabulary, chunk_tokens=4)
+    limits = EngineLimits(100, architecture.context, architecture.vocabulary, chunk_tokens=4)
     setup = Setup(
         model, shape, "f32", "real", LAYOUTS["two stages"], limits, backend != "sim", requests=tuple(requests())
     )
@@ -163,7 +165,7 @@ def test_a_follower_gets_every_token_in_order_and_once(model: str, expected: Any
 
 @pytest.mark.parametrize("placement", ["alone", "pipeline", "tensor"])
 def test_smollm2_knows_the_capital_of_france(placement: str) -> None:
-    asked = Asked("smollm2", prompt="The capital of France is", max_tokens=2, placement=placement, raw=True)
+    asked = RequestOptions("smollm2", prompt="The capital of France is", max_tokens=2, placement=placement, raw=True)
     try:
         setup, file = setup_of(asked, load("smolcluster"))
     except UsageError as error:

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import pytest
 
-from simcluster.lm.engine.limits import Limits
+from simcluster.lm.engine.limits import EngineLimits
 from simcluster.lm.models.open import open_model
 from simcluster.lm.request import Request
 from simcluster.lm.serving.on_cluster import shape_of_architecture
 from simcluster.lm.serving.run import answer_all
-from simcluster.lm.serving.setup import Layout, Setup
+from simcluster.lm.serving.setup import PlacementLayout, Setup
 from tests.lm.models.test_trained import SIZES, folder_of
 from tests.support import clusters
 
@@ -20,9 +20,9 @@ def test_nodes_without_a_request_are_not_taken_for_stuck(tmp_path, backend):
     folder_of(tmp_path, SIZES)
     architecture = open_model(str(tmp_path)).architecture
     shape = shape_of_architecture(architecture, "f32", "gpt")
-    limits = Limits(100, architecture.context, architecture.vocabulary)
+    limits = EngineLimits(100, architecture.context, architecture.vocabulary)
     requests = (Request("0", (5, 6), 3), Request("1", (5, 6), 3, arrival_s=4.0))
-    for layout in (Layout("pipeline", (0, 1), (1, 2)), Layout("tensor", (0, 1), (3, 3))):
+    for layout in (PlacementLayout("pipeline", (0, 1), (1, 2)), PlacementLayout("tensor", (0, 1), (3, 3))):
         setup = Setup(str(tmp_path), shape, "f32", "real", layout, limits, is_real=True, beat_s=0.25, requests=requests)
         found = answer_all(setup, clusters.star(2), backend=backend, options={"stuck_s": 1.0, "idle_s": 2.0})
         assert found.answers["0"].tokens == found.answers["1"].tokens

@@ -11,15 +11,15 @@ from msgspec.structs import replace
 
 import simcluster
 from simcluster.errors import PeerLost
-from simcluster.lm.engine.limits import Limits
+from simcluster.lm.engine.limits import EngineLimits
 from simcluster.lm.models.open import open_model
 from simcluster.lm.plan.times import Lengths
 from simcluster.lm.request import Request, Sampling, rest
 from simcluster.lm.serving import program
 from simcluster.lm.serving.on_cluster import shape_of_architecture
 from simcluster.lm.serving.replan import recovery_of
-from simcluster.lm.serving.run import Answers, answer_all
-from simcluster.lm.serving.setup import Layout, Setup
+from simcluster.lm.serving.run import ServingResult, answer_all
+from simcluster.lm.serving.setup import PlacementLayout, Setup
 from simcluster.topology import Topology, loads
 from tests.lm.models.test_trained import SIZES, folder_of
 from tests.support.processes import forked_nodes
@@ -27,12 +27,12 @@ from tests.support.processes import forked_nodes
 WARM = Sampling(temperature=0.8, top_k=40, top_p=0.95, seed=11)
 PROMPTS = ([7, 8, 9, 10, 11], [60, 61], [100] * 9)
 LAYOUTS = {
-    "alone": Layout("alone", (1,), (3,)),
-    "pipeline and a spare": Layout("pipeline", (0, 1), (1, 2)),
-    "pipeline": Layout("pipeline", (2, 0, 1), (1, 1, 1)),
-    "tensor": Layout("tensor", (0, 1, 2), (3, 3, 3)),
-    "replicas": Layout("replicas", (0, 1, 2), (3, 3, 3)),
-    "one prefills": Layout("replicas", (0, 1, 2), (3, 3, 3), prefill=1),
+    "alone": PlacementLayout("alone", (1,), (3,)),
+    "pipeline and a spare": PlacementLayout("pipeline", (0, 1), (1, 2)),
+    "pipeline": PlacementLayout("pipeline", (2, 0, 1), (1, 1, 1)),
+    "tensor": PlacementLayout("tensor", (0, 1, 2), (3, 3, 3)),
+    "replicas": PlacementLayout("replicas", (0, 1, 2), (3, 3, 3)),
+    "one prefills": PlacementLayout("replicas", (0, 1, 2), (3, 3, 3), prefill=1),
 }
 CLUSTER = Topology.star(3)
 NAMES = CLUSTER.workers
@@ -45,9 +45,9 @@ def model(tmp_path_factory: pytest.TempPathFactory) -> str:
     return str(path)
 
 
-def setup_of(model: str, layout: Layout, requests: Sequence[Request], backend: str = "sim") -> Setup:
+def setup_of(model: str, layout: PlacementLayout, requests: Sequence[Request], backend: str = "sim") -> Setup:
     architecture = open_model(model).architecture
-    limits = Limits(100, architecture.context, architecture.vocabulary, block_tokens=4, chunk_tokens=4)
+    limits = EngineLimits(100, architecture.context, architecture.vocabulary, block_tokens=4, chunk_tokens=4)
     shape = shape_of_architecture(architecture, "f32", "gpt")
     recovery = recovery_of(CLUSTER, Lengths(8, 16), 3)
     return Setup(
@@ -59,7 +59,7 @@ def requests(count: int = 3) -> list[Request]:
     return [Request(str(i), tuple(prompt), 12 + i, WARM) for i, prompt in enumerate(PROMPTS[:count])]
 
 
-def tokens_of(found: Answers) -> dict[str, tuple[int, ...]]:
+def tokens_of(found: ServingResult) -> dict[str, tuple[int, ...]]:
     return {name: answer.tokens for name, answer in found.answers.items()}
 
 

@@ -8,17 +8,17 @@ import pytest
 from msgspec.structs import replace as replaced
 
 from simcluster.errors import UsageError
-from simcluster.lm.plan.shape import Shape
+from simcluster.lm.plan.shape import ModelShape
 from simcluster.lm.plan.times import Lengths
 from simcluster.lm.request import Request
-from simcluster.lm.serving.hosting import Wanted, hosted
+from simcluster.lm.serving.hosting import ServingOptions, hosted
 from simcluster.lm.serving.placing import layout_of
 from simcluster.lm.serving.run import answer_all
 from simcluster.topology import Device
 from tests.lm.models.test_trained import SIZES, folder_of
 from tests.support import clusters
 
-SHAPE = Shape("small", 6, 64, 8, 4, 8, 128, 512, True, 2.0)
+SHAPE = ModelShape("small", 6, 64, 8, 4, 8, 128, 512, True, 2.0)
 LENGTHS = Lengths(20, 10)
 WHOLE = int(SHAPE.whole_bytes + SHAPE.cache_bytes(SHAPE.layers, LENGTHS.most))
 """The bytes of a replica with the cache of one request."""
@@ -30,7 +30,7 @@ SLOW = Device("slow", 1e9, 1e6)
 def test_all_of_three_equal_nodes_serve(tmp_path: Path) -> None:
     folder_of(tmp_path, SIZES)
     cluster = clusters.star(3)
-    setup, served = hosted(Wanted(str(tmp_path), placement="replicas"), cluster)
+    setup, served = hosted(ServingOptions(str(tmp_path), placement="replicas"), cluster)
     assert [part.node for part in served.place(None).parts] == ["n0", "n1", "n2"]
     at_once = tuple(Request(str(number), (1, 2, 3), 4) for number in range(3))
     found = answer_all(replaced(setup, requests=at_once), cluster)

@@ -8,7 +8,7 @@ import pytest
 
 from simcluster.lm.plan.placements import rank
 from simcluster.lm.plan.shape import PRESETS, with_weights
-from simcluster.lm.plan.shelf import Shelf
+from simcluster.lm.plan.shelf import ClusterModelCosts
 from simcluster.lm.plan.times import (
     TOKEN_BYTES,
     Lengths,
@@ -24,7 +24,7 @@ from simcluster.lm.plan.times import (
 from simcluster.lm.request import Request
 from simcluster.lm.serving.placing import layout_of, limits_of
 from simcluster.lm.serving.run import answer_all
-from simcluster.lm.serving.setup import Layout, Setup
+from simcluster.lm.serving.setup import PlacementLayout, Setup
 from simcluster.topology import load
 from tests.lm.serving import timed
 from tests.lm.serving.timed import SHAPE
@@ -54,7 +54,7 @@ def closed_forms(ranks: tuple[int, ...], layers: tuple[int, ...]) -> list[float]
     ("ranks", "layers"), [((1,), (6,)), ((0, 1), (4, 2)), ((2, 0), (1, 5)), ((1, 0, 2), (1, 2, 3))]
 )
 def test_one_request_takes_the_time_of_the_closed_form(ranks: tuple[int, ...], layers: tuple[int, ...]) -> None:
-    found = timed.run(Layout("pipeline", ranks, layers), [Request("0", (0,) * PROMPT, OUTPUT)])
+    found = timed.run(PlacementLayout("pipeline", ranks, layers), [Request("0", (0,) * PROMPT, OUTPUT)])
     times_s = found.answers["0"].times_s
     expected_s = closed_forms(ranks, layers)
     assert times_s[0] == pytest.approx(expected_s[0], rel=1e-9)
@@ -67,7 +67,9 @@ def test_the_plan_foretells_the_first_token_and_the_middle_one() -> None:
     cluster, lengths = load("smolcluster"), Lengths(512, 128)
     for model in ("7b", "8b"):
         shape = with_weights(PRESETS[model], "q4")
-        best = next(one for one in rank(Shelf(cluster, shape, lengths), 1).placements if one.kind == "pipeline")
+        best = next(
+            one for one in rank(ClusterModelCosts(cluster, shape, lengths), 1).placements if one.kind == "pipeline"
+        )
         layout = layout_of("pipeline", cluster, shape, lengths)
         limits = limits_of(layout, cluster, shape, 10_000)
         request = Request("0", (0,) * lengths.prompt, lengths.output)
@@ -84,7 +86,7 @@ def test_many_requests_keep_the_slowest_stage_busy() -> None:
     the slowest stage three times, since it takes longer than the others and the hops.
     """
     ranks, layers, output = (0, 1, 2), (1, 4, 1), 60
-    layout = Layout("pipeline", ranks, layers)
+    layout = PlacementLayout("pipeline", ranks, layers)
     requests = [Request(str(i), (0,), output) for i in range(6)]
     cluster = timed.topology(latency_s=10e-6)
     found = timed.run(layout, requests, cluster, batches=3)
@@ -109,7 +111,7 @@ def test_many_requests_keep_the_slowest_stage_busy() -> None:
 def test_tensor_parallelism_takes_the_time_of_the_closed_form(n: int) -> None:
     devices = {f"n{i}": timed.DEVICES["n0"] for i in range(n)}
     cluster = clusters.star(n, 1e7, 1e-4, **devices)
-    layout = Layout("tensor", tuple(range(n)), (6,) * n)
+    layout = PlacementLayout("tensor", tuple(range(n)), (6,) * n)
     times_s = timed.run(layout, [Request("0", (0,) * PROMPT, OUTPUT)], cluster).answers["0"].times_s
     names, reduce = cluster.workers, all_reduce(cluster, cluster.workers)
     logits_s = gathered_s(cluster, names, SHAPE.logits_bytes(1, 1 / n))

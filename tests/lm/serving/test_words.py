@@ -5,12 +5,12 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from simcluster.lm.serving.web.words import Words
+from simcluster.lm.serving.web.words import AnswerText
 from tests.lm.serving.scripted import END, BytesDecoder
 
 
 def said(text: str, stops: list[str]) -> list[str]:
-    words = Words(BytesDecoder(), {END}, stops)
+    words = AnswerText(BytesDecoder(), {END}, stops)
     return [*(words.push([token]) for token in text.encode()), words.end()]
 
 
@@ -27,7 +27,7 @@ def test_nothing_follows_a_stop_string() -> None:
 
 def test_a_character_of_three_bytes_comes_whole_and_an_end_token_says_nothing() -> None:
     assert said("€", []) == ["", "", "€", ""]
-    words = Words(BytesDecoder(), {END}, [])
+    words = AnswerText(BytesDecoder(), {END}, [])
     assert words.push([*b"a", END]) == "a"
     assert words.push([0xE2]) + words.end() == "�"
 

@@ -12,12 +12,12 @@ import yaml
 from simcluster.errors import UsageError
 from simcluster.experiment.needed import needed_memory
 from simcluster.experiment.read.read import read_experiment
-from simcluster.lm.plan.shape import PRESETS, Shape
-from simcluster.lm.training_plans.plan import Row, TrainingPlan, plan_training
+from simcluster.lm.plan.shape import PRESETS, ModelShape
+from simcluster.lm.training_plans.plan import PlanRow, TrainingPlan, plan_training
 from simcluster.lm.training_plans.table import lines
 from simcluster.topology import Topology, load, loads
 
-TINY = Shape("tiny", 4, 64, 8, 8, 8, 128, 256, False, 4.0)
+TINY = ModelShape("tiny", 4, 64, 8, 8, 8, 128, 256, False, 4.0)
 
 
 def star(count: int, memory: str = "8 GB", bandwidth: str = "1 Gbps", latency: str = "50 us") -> Topology:
@@ -30,7 +30,7 @@ def labels(plan: TrainingPlan) -> list[str]:
     return [row.candidate.label for row in plan.rows]
 
 
-def experiment_of(plan: TrainingPlan, row: Row) -> dict[str, Any]:
+def experiment_of(plan: TrainingPlan, row: PlanRow) -> dict[str, Any]:
     """The experiment that JSON describes."""
     told = next(one for one in plan.to_dict()["trainings"] if one["training"] == row.candidate.label)
     return {
@@ -108,7 +108,7 @@ def test_a_group_of_a_site_is_tried() -> None:
         (replace(TINY, head_size=4), 4, 64, "8 heads of 4 in a width of 64"),
     ],
 )
-def test_a_wrong_request_is_refused(shape: Shape, samples: int, tokens: int, said: str) -> None:
+def test_a_wrong_request_is_refused(shape: ModelShape, samples: int, tokens: int, said: str) -> None:
     with pytest.raises(UsageError, match=said):
         plan_training(star(2), shape, samples, tokens)
 

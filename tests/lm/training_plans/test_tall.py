@@ -11,7 +11,7 @@ import pytest
 from simcluster.algorithms import ALGORITHMS
 from simcluster.algorithms.facts import facts_of
 from simcluster.lm.training_plans.candidates import defaults
-from simcluster.lm.training_plans.tall import Blocks, short_replica, sized
+from simcluster.lm.training_plans.tall import GptBlocks, short_replica, sized
 from simcluster.workloads import Batch
 from simcluster.workloads.layers.held import joint_bytes
 from simcluster.workloads.models.gpt import gpt
@@ -34,9 +34,9 @@ def workload(kind: str, layers: int = COUNT) -> Workload:
 
 
 @cache
-def both(kind: str) -> tuple[Blocks, TimingReplica, TimingReplica]:
+def both(kind: str) -> tuple[GptBlocks, TimingReplica, TimingReplica]:
     """The blocks, their replica, and the one that counts every block."""
-    blocks = Blocks(lambda layers: workload(kind, layers), COUNT)
+    blocks = GptBlocks(lambda layers: workload(kind, layers), COUNT)
     return blocks, blocks.replica(SIZES), short_replica(workload(kind), SIZES)
 
 
@@ -100,6 +100,6 @@ def test_every_rank_holds_in_every_phase_what_it_holds_block_by_block(
 
 
 def test_a_model_of_few_blocks_is_counted_itself() -> None:
-    blocks = Blocks(lambda layers: workload("tied", layers), 2)
+    blocks = GptBlocks(lambda layers: workload("tied", layers), 2)
     assert type(blocks.replica([1])) is TimingReplica
     assert blocks.replica([2]).apply_cost() == short_replica(workload("tied", 2), [2]).apply_cost()

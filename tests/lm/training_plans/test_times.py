@@ -11,8 +11,8 @@ import yaml
 import simcluster
 from simcluster.lm.training_plans.candidates import defaults
 from simcluster.lm.training_plans.model import blocks_of
-from simcluster.lm.training_plans.tall import Blocks
-from simcluster.lm.training_plans.times import TIMES, Group, Step
+from simcluster.lm.training_plans.tall import GptBlocks
+from simcluster.lm.training_plans.times import TIMES, RankGroup, StepTime
 from simcluster.topology import loads
 
 MODEL: dict[str, Any] = {
@@ -32,7 +32,7 @@ def star(devices: list[dict[str, str]], latency: str = "50 us") -> dict[str, Any
 
 
 @cache
-def blocks() -> Blocks:
+def blocks() -> GptBlocks:
     return blocks_of(MODEL)
 
 
@@ -49,13 +49,13 @@ def simulated(topology: dict[str, Any], algorithm: dict[str, Any], batch: Any) -
     return seconds, sent, messages
 
 
-def predicted(topology: dict[str, Any], algorithm: dict[str, Any], batch: Any) -> Step:
+def predicted(topology: dict[str, Any], algorithm: dict[str, Any], batch: Any) -> StepTime:
     cluster, settings = loads(yaml.safe_dump(topology)), defaults(algorithm["name"]) | algorithm
     names = cluster.workers
     if algorithm["name"] == "pipeline":
         settings["micro_batches"] = settings["micro_batches"] or len(names)
     sizes = [batch[name] if isinstance(batch, dict) else batch for name in names]
-    return TIMES[algorithm["name"]](Group(cluster, names, blocks(), sizes), settings)
+    return TIMES[algorithm["name"]](RankGroup(cluster, names, blocks(), sizes), settings)
 
 
 def check(topology: dict[str, Any], algorithm: dict[str, Any], batch: Any, tolerance: float) -> None:

@@ -13,10 +13,10 @@ from typing import Any
 import yaml
 
 from simcluster.lm.headers.read import shape_of
-from simcluster.lm.load.answers import Answer
+from simcluster.lm.load.answers import AnsweredRequest
 from simcluster.lm.load.trace import COLUMNS
-from simcluster.lm.plan.shape import Shape
-from simcluster.lm.serving.bench import Served, bench_cluster
+from simcluster.lm.plan.shape import ModelShape
+from simcluster.lm.serving.bench import BenchTarget, bench_cluster
 from simcluster.topology import load
 from tools.netns.hosts import Hosts
 from tools.netns.serving.scenarios import ACCELERATORS, LOADS, Placed
@@ -47,7 +47,7 @@ class Bench:
     key: Path
 
     @property
-    def shape(self) -> Shape:
+    def shape(self) -> ModelShape:
         return shape_of(str(self.model / "config.json"))
 
     def calibrated(self) -> Path:
@@ -64,7 +64,7 @@ class Bench:
 
     def predict(self, words: str) -> Times:
         """Return the times of a load in the simulator, on the calibrated topology."""
-        served = Served(str(self.model / "config.json"), placement=str(self._pipeline()))
+        served = BenchTarget(str(self.model / "config.json"), placement=str(self._pipeline()))
         return times_of(bench_cluster(served, load(self.calibrated()), LOADS[words].offered()).answers)
 
     def measure(self, words: str, repeat: int) -> Times:
@@ -121,7 +121,7 @@ class Bench:
         return file
 
 
-def fitted(shape: Shape, short_s: float, long_s: float, token_s: float) -> tuple[float, float, float]:
+def fitted(shape: ModelShape, short_s: float, long_s: float, token_s: float) -> tuple[float, float, float]:
     """Return (FLOPs per second, bytes per second, overhead in seconds) of a device with these TTFTs and this TPOT.
 
     A prompt takes its FLOPs and overheads, so that two lengths give both; a token, its bytes and overheads. A node
@@ -136,7 +136,7 @@ def fitted(shape: Shape, short_s: float, long_s: float, token_s: float) -> tuple
     return flops_per_s, bytes_per_s, max(0.0, (token_s - read / bytes_per_s) / 2)
 
 
-def times_of(answers: Sequence[Answer]) -> Times:
+def times_of(answers: Sequence[AnsweredRequest]) -> Times:
     """Return the medians of *answers*, of which none failed."""
     assert not any(one.error for one in answers)
     return Times(median(one.ttft_s for one in answers), median(one.tpot_s for one in answers if one.tpot_s is not None))

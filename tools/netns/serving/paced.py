@@ -15,7 +15,7 @@ from torch import Tensor
 
 from simcluster.__main__ import main
 from simcluster.lm.engine import stage
-from simcluster.lm.engine.batch import Batch
+from simcluster.lm.engine.batch import EngineBatch
 from tools.netns.accelerator import PACE
 
 
@@ -26,7 +26,7 @@ class PacedStage(stage.RealStage):
         super().__init__(share, *about)
         self.choose, self._ends = _zeros, share.ends
 
-    def forward(self, batch: Batch, inputs: Tensor) -> Tensor:
+    def forward(self, batch: EngineBatch, inputs: Tensor) -> Tensor:
         flops_per_s, bytes_per_s = map(float, os.environ[PACE].split(","))
         parts = [self.costs.layers_of(batch), *([self.costs.head_of(batch)] if self._ends else [])]
         time.sleep(sum(max(part.flops / flops_per_s, part.memory_bytes / bytes_per_s) for part in parts))
@@ -35,7 +35,7 @@ class PacedStage(stage.RealStage):
         return torch.zeros((batch.rows, shape.vocabulary) if self._ends else (batch.tokens, shape.width))
 
 
-def _zeros(batch: Batch, logits: Tensor) -> stage.Chosen:
+def _zeros(batch: EngineBatch, logits: Tensor) -> stage.Chosen:
     tokens, counts = stage.unknown(batch)
     return torch.zeros_like(tokens), counts
 

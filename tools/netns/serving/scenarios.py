@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from simcluster.lm.load.asked import Load
+from simcluster.lm.load.asked import LoadOptions
 from simcluster.lm.models.architecture import Architecture
 from tools.netns.scenarios import Network
 
@@ -37,9 +37,9 @@ NETWORKS = (
 )
 
 LOADS = {
-    "one by one": Load(0.5, 8, prompt_tokens="32", output_tokens="16"),
-    "one by one, long prompts": Load(0.5, 8, prompt_tokens="224", output_tokens="16"),
-    "busy": Load(3.0, 60, prompt_tokens="32", output_tokens="16"),
-    "busy, long prompts": Load(1.5, 40, prompt_tokens="uniform:32:224", output_tokens="uniform:8:24"),
+    "one by one": LoadOptions(0.5, 8, prompt_tokens="32", output_tokens="16"),
+    "one by one, long prompts": LoadOptions(0.5, 8, prompt_tokens="224", output_tokens="16"),
+    "busy": LoadOptions(3.0, 60, prompt_tokens="32", output_tokens="16"),
+    "busy, long prompts": LoadOptions(1.5, 40, prompt_tokens="uniform:32:224", output_tokens="uniform:8:24"),
 }
 """Words for a load -> the load. Its requests are far apart, or queue and share batches."""

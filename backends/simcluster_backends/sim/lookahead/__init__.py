@@ -16,6 +16,6 @@ rates and channels between ranks. course.py: when each rank begins each round. o
 at one time. traffic.py: nodes' records.
 """
 
-from simcluster_backends.sim.lookahead.together import Together
+from simcluster_backends.sim.lookahead.together import ScheduleEntrants
 
-__all__ = ["Together"]
+__all__ = ["ScheduleEntrants"]

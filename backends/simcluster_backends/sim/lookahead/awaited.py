@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from simcluster_backends.sim.members import Members
 
 
-class Awaited:
+class AwaitedMessages:
     """The waits of ranks when the first one was held; no other wait begins, since `recv` lets the held ones begin.
 
     *comes*: a message of a rank that is held would come to one that waits for it, and goes on with that.

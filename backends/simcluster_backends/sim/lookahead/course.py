@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from simcluster.rounds import Rounds
 
 
-class Leg(NamedTuple):
+class CourseLeg(NamedTuple):
     """Rounds from number *first* on in which every rank sends along the same path, or nothing.
 
     *starts_s*: when they begin. *all_receive*: no rank's source is NO_RANK.
@@ -30,11 +30,11 @@ class Leg(NamedTuple):
     all_receive: bool
 
 
-class Run(NamedTuple):
+class RoundTimes(NamedTuple):
     """Round *number*: when each rank begins it, its message has left and arrives, and the rank ends the round."""
 
     number: int
-    leg: Leg
+    leg: CourseLeg
     starts_s: Floats
     left_s: Floats
     came_s: Floats
@@ -45,13 +45,13 @@ class Course:
     """The times of *rounds* that the ranks enter at *entered_s*; *limit_B* is the room of an inbox."""
 
     def __init__(self, rounds: Rounds, paths: Paths, entered_s: Floats, limit_B: int) -> None:
-        self.rounds, self.ranks, self.legs = rounds, np.arange(len(entered_s)), list[Leg]()
+        self.rounds, self.ranks, self.legs = rounds, np.arange(len(entered_s)), list[CourseLeg]()
         self.last_in_s: list[float] = []  # when the last rank begins a round
         self.limit_B, self.may_fill = limit_B, False  # one message an inbox
         self._paths, self._entered_s = paths, entered_s
         self._kept: list[Floats] = []  # when each rank begins every so many rounds
         self._every = isqrt(rounds.count) + 1
-        self._use, self._sent_B = Use(), 0
+        self._use, self._sent_B = ChannelUse(), 0
 
     def end_s(self) -> Floats | None:
         """Return when each rank ends the last round; None if messages would meet, or an inbox might fill up."""
@@ -78,13 +78,15 @@ class Course:
             starts_s = run.ends_s
         return starts_s
 
-    def runs(self, first: int, stop: int) -> Iterator[Run]:
+    def runs(self, first: int, stop: int) -> Iterator[RoundTimes]:
         """Yield the times of rounds *first* (its start is kept) to *stop* - 1."""
         starts_s, at = self._kept[first // self._every], 0
         for number in range(first, stop):
             while at + 1 < len(self.legs) and self.legs[at + 1].first <= number:
                 at += 1
-            run = Run(number, self.legs[at], starts_s, *times_of(self.legs[at], starts_s, self._bodies_B(number)))
+            run = RoundTimes(
+                number, self.legs[at], starts_s, *times_of(self.legs[at], starts_s, self._bodies_B(number))
+            )
             yield run
             starts_s = run.ends_s
 
@@ -117,10 +119,10 @@ class Course:
         is_matched = np.array_equal(source, sources) and np.array_equal(source[to[senders]], senders)
         if not is_matched or (wires := self._paths.wires(to)) is None:
             return False
-        self.legs.append(Leg(number, to, source, wires, starts_s, len(senders) == len(ranks)))
+        self.legs.append(CourseLeg(number, to, source, wires, starts_s, len(senders) == len(ranks)))
         return self._use.is_free(wires.channels, starts_s)
 
-    def _has_room(self, number: int, leg: Leg, starts_s: Floats, came_s: Floats, ends_s: Floats) -> bool:
+    def _has_room(self, number: int, leg: CourseLeg, starts_s: Floats, came_s: Floats, ends_s: Floats) -> bool:
         """Return whether each rank may send the next message when it begins the next round."""
         if self.rounds.is_once:
             return True  # each message is the first of its stream
@@ -136,7 +138,7 @@ class Course:
         return not np.any(came_s > ends_s)
 
 
-class Use:
+class ChannelUse:
     """The channels that messages have used: until when, and by which rank, whose own messages leave in order."""
 
     def __init__(self) -> None:
@@ -160,7 +162,7 @@ class Use:
         return not np.any(taken & (channels != NO_CHANNEL))
 
 
-def times_of(leg: Leg, starts_s: Floats, sizes_B: Ints) -> tuple[Floats, Floats, Floats]:
+def times_of(leg: CourseLeg, starts_s: Floats, sizes_B: Ints) -> tuple[Floats, Floats, Floats]:
     """Return when each rank's message has left, when it arrives, and when each rank ends the round."""
     left_s = starts_s + sizes_B / leg.wires.rates_Bps
     came_s = left_s + leg.wires.latencies_s

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from simcluster.payload import Message
 from simcluster_backends.sim.loop.callbacks import Timer, owner_of_task
 from simcluster_backends.sim.network.flow import Flow
-from simcluster_backends.sim.network.service import Service
+from simcluster_backends.sim.network.service import VirtualService
 from simcluster_backends.sim.stream import Stream
 from simcluster_backends.sim.transit import Transit
 
@@ -43,5 +43,5 @@ def ends_of(event: Any) -> Collection[int]:
 
 def has_flows(queue: Iterable[Any]) -> bool:
     """Return whether an event of *queue* is the end of a flow."""
-    kinds = Flow, Service
+    kinds = Flow, VirtualService
     return any(isinstance(getattr(event, "argument", None), kinds) and not event.cancelled for *_, event in queue)

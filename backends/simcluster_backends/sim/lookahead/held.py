@@ -1,8 +1,8 @@
 """Ranks held back before the first message of a schedule, and how they begin after all: as if they never had been.
 
-While they are held, only other ranks may go on, and only by themselves: see `Together`. So nothing that the held ranks
-would have done matters yet, and it can be done later, at its own time. The events until then, *moments*, divide it: an
-alarm that is set late gets the number that it would have had, so events of one time keep their order.
+While they are held, only other ranks may go on, and only by themselves: see `ScheduleEntrants`. So nothing that the
+held ranks would have done matters yet, and it can be done later, at its own time. The events until then, *moments*,
+divide it: an alarm that is set late gets the number that it would have had, so events of one time keep their order.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from simcluster_backends.sim.loop.event_loop import SimLoop
 
 
-class Hold(asyncio.Future[int]):
+class HoldFuture(asyncio.Future[int]):
     """The future of a held rank. If its task is cancelled, all that are held begin at once, and it is cancelled then.
 
     *begin_soon* lets them begin before anything else that is ready; without it, this is a future like any other.
@@ -51,7 +51,7 @@ class Entry(NamedTuple):
     """The entry of a rank into *rounds* at *at_s*; alarms that it would have set then are numbered from *place* on."""
 
     rounds: Rounds
-    future: Hold
+    future: HoldFuture
     at_s: float
     place: int
 
@@ -66,7 +66,7 @@ class Moment:
     entries: list[Entry] = field(default_factory=list)
 
 
-class Held:
+class SuspendedRanks:
     """The ranks that are held, *entered*, by rank. *is_alone*: no message is leaving.
 
     *ahead_B*: the most bytes that one of them would have sent to another rank by now, before its last message.
@@ -83,7 +83,7 @@ class Held:
         clock = self._loop.clock
         if not self.moments:
             self.moments.append(Moment(clock._now, -1, 0))
-        entry = Entry(rounds, Hold(self._loop, self._begin_soon), clock._now, clock.keep_place())
+        entry = Entry(rounds, HoldFuture(self._loop, self._begin_soon), clock._now, clock.keep_place())
         self.entered[rank] = entry
         self.ahead_B = max(self.ahead_B, sent_ahead_B(rounds))
         self.moments[-1].entries.append(entry)

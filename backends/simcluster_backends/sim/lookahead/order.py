@@ -18,7 +18,7 @@ from simcluster.rounds import NO_RANK
 from simcluster_backends.sim.lookahead.sizes import messages_B
 
 if TYPE_CHECKING:
-    from simcluster_backends.sim.lookahead.course import Course, Run
+    from simcluster_backends.sim.lookahead.course import Course, RoundTimes
     from simcluster_backends.sim.lookahead.paths import Floats, Ints
 
 MOST = 2**20
@@ -50,7 +50,7 @@ def leaving_order(course: Course, over: int, starts_s: Floats, entered: Ints) ->
     return order
 
 
-def _next(run: Run, origins: Origins, departed: Floats) -> tuple[Origins, Floats, Origins]:
+def _next(run: RoundTimes, origins: Origins, departed: Floats) -> tuple[Origins, Floats, Origins]:
     """Return the origins of the ranks' next beginnings, the order of their last messages that took time to leave, and
     the origins of the arrivals of their messages.
 
@@ -69,7 +69,7 @@ def _next(run: Run, origins: Origins, departed: Floats) -> tuple[Origins, Floats
     return np.where(comes_last, arriving[:, source], leaving), departed, arriving
 
 
-def _with_room(course: Course, last: Run, to: Ints, origins: Origins, arriving: Origins) -> Origins:
+def _with_room(course: Course, last: RoundTimes, to: Ints, origins: Origins, arriving: Origins) -> Origins:
     """Return the *origins* of the messages of the round after *last*, in which ranks send *to* others.
 
     A message to a full inbox begins when the one before is taken. That is as it arrives, before the receiver continues.

@@ -21,7 +21,7 @@ SAMPLED = 64
 """The most rounds whose messages are counted; of a longer schedule half as many or more, evenly spread."""
 
 
-class Firsts(NamedTuple):
+class FirstActs(NamedTuple):
     """By rank: whether it *waits* for a message before it sends one, or its first message *takes time* to leave."""
 
     waits: NDArray[np.bool_]
@@ -31,7 +31,7 @@ class Firsts(NamedTuple):
 class Outlook(NamedTuple):
     """The first acts of the ranks of a schedule, and the messages of a round, on average."""
 
-    firsts: Firsts
+    firsts: FirstActs
     messages: float
 
 
@@ -51,7 +51,7 @@ class Outlooks:
         return found
 
 
-def firsts_of(rounds: Rounds, size: int, begin: int = 0) -> Firsts:
+def firsts_of(rounds: Rounds, size: int, begin: int = 0) -> FirstActs:
     """Return what each of *size* ranks does first in *rounds*, from number *begin* on."""
     ranks, idle = np.arange(size), np.ones(size, dtype=np.bool_)
     waits, takes_time = np.zeros(size, dtype=np.bool_), np.zeros(size, dtype=np.bool_)
@@ -62,7 +62,7 @@ def firsts_of(rounds: Rounds, size: int, begin: int = 0) -> Firsts:
         idle &= ~(sends | receives)
         if not idle.any():
             break
-    return Firsts(waits, takes_time)
+    return FirstActs(waits, takes_time)
 
 
 def messages_of(rounds: Rounds, size: int) -> float:

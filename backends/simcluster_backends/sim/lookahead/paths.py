@@ -12,7 +12,7 @@ from simcluster.rounds import NO_RANK
 
 if TYPE_CHECKING:
     from simcluster_backends.sim.network.channels import Channel
-    from simcluster_backends.sim.network.routes import Routes
+    from simcluster_backends.sim.network.routes import ChannelRoutes
     from simcluster_backends.sim.network.spokes import Spokes
     from simcluster_backends.sim.streams import Streams
 
@@ -49,7 +49,7 @@ class Paths:
     Those ranks are numbered from 0 on here, in their order.
     """
 
-    def __init__(self, size: int, streams: Streams, routes: Routes, ranks: Ints) -> None:
+    def __init__(self, size: int, streams: Streams, routes: ChannelRoutes, ranks: Ints) -> None:
         self._size, self._streams, self._ranks = size, streams, ranks
         self._numbers: dict[int, int] = {}  # by id, only for membership tests: ids determine no order
         self._spokes: Spokes | None = routes.spokes if streams.limit_B and not streams.gated else None

@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING, ClassVar
 
 import numpy as np
 
-from simcluster_backends.sim.lookahead.awaited import Awaited
+from simcluster_backends.sim.lookahead.awaited import AwaitedMessages
 from simcluster_backends.sim.lookahead.course import Course
 from simcluster_backends.sim.lookahead.events import ends_of, has_flows, woken_by
-from simcluster_backends.sim.lookahead.held import Beginning, Held, resume
+from simcluster_backends.sim.lookahead.held import Beginning, SuspendedRanks, resume
 from simcluster_backends.sim.lookahead.order import leaving_order
 from simcluster_backends.sim.lookahead.outlook import Outlooks, firsts_of
 from simcluster_backends.sim.lookahead.paths import Floats, Ints, Paths
@@ -25,8 +25,8 @@ if TYPE_CHECKING:
     from simcluster_backends.sim.lookahead.outlook import Outlook
     from simcluster_backends.sim.loop.event_loop import SimLoop
     from simcluster_backends.sim.members import Members
-    from simcluster_backends.sim.membership import Membership
-    from simcluster_backends.sim.network.routes import Routes
+    from simcluster_backends.sim.membership import SimMembership
+    from simcluster_backends.sim.network.routes import ChannelRoutes
     from simcluster_backends.sim.streams import Streams
 
 PATIENCE = 100
@@ -39,7 +39,7 @@ A round takes about as long to compute as ten of its messages to simulate (docs/
 """
 
 
-class Together:
+class ScheduleEntrants:
     """The nodes that have entered a schedule. *members* has the current incarnation of each rank.
 
     A node that enters is held until all have entered, as long as other nodes do nothing but wake up: they sleep and
@@ -49,15 +49,15 @@ class Together:
     fewest: ClassVar[float] = FEWEST
 
     def __init__(
-        self, loop: SimLoop, members: Members, streams: Streams, membership: Membership, routes: Routes
+        self, loop: SimLoop, members: Members, streams: Streams, membership: SimMembership, routes: ChannelRoutes
     ) -> None:
         self._loop, self._members, self._streams = loop, members, streams
         self._membership, self._routes = membership, routes
-        self._held, self._outlooks = Held(loop, self._begin_soon), Outlooks()
+        self._held, self._outlooks = SuspendedRanks(loop, self._begin_soon), Outlooks()
         self._begins = False  # those that were held
         self.entered = self._held.entered
         """By rank, the nodes that are held."""
-        self._awaited = Awaited()
+        self._awaited = AwaitedMessages()
 
     async def enter(self, rank: int, rounds: Rounds) -> int:
         """Wait for the computed rounds; return how many *rank* can skip, 0 if in any doubt."""
@@ -113,8 +113,8 @@ class Together:
         held.begin()
         self._begins = False
 
-    def _release(self) -> Held:
-        held, self._held = self._held, Held(self._loop, self._begin_soon)
+    def _release(self) -> SuspendedRanks:
+        held, self._held = self._held, SuspendedRanks(self._loop, self._begin_soon)
         self.entered, self._loop.clock.gather = self._held.entered, None
         return held
 

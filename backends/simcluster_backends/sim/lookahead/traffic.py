@@ -12,7 +12,7 @@ from simcluster_backends.sim.lookahead.paths import outside
 from simcluster_backends.sim.lookahead.sizes import messages_B
 
 if TYPE_CHECKING:
-    from simcluster_backends.sim.lookahead.course import Course, Leg
+    from simcluster_backends.sim.lookahead.course import Course, CourseLeg
     from simcluster_backends.sim.lookahead.paths import Floats, Ints
     from simcluster_backends.sim.members import Members
     from simcluster_backends.sim.streams import Streams
@@ -42,7 +42,7 @@ def is_by_message(course: Course, over: int) -> bool:
 
 
 def _record(
-    course: Course, leg: Leg, stop: int, stops_s: Floats, members: Members, streams: Streams, group: Ints
+    course: Course, leg: CourseLeg, stop: int, stops_s: Floats, members: Members, streams: Streams, group: Ints
 ) -> None:
     rounds, count = course.rounds, stop - leg.first
     sent_B = np.zeros(len(leg.to), dtype=np.int64)
@@ -90,7 +90,7 @@ def _record_each(course: Course, over: int, members: Members, streams: Streams, 
             spans.clear()
 
 
-def _noted(leg: Leg, sent_B: Ints, members: Members, streams: Streams, group: Ints) -> tuple[Ints, Ints]:
+def _noted(leg: CourseLeg, sent_B: Ints, members: Members, streams: Streams, group: Ints) -> tuple[Ints, Ints]:
     """Note what each rank sends in the streams; return its receiver and its sender as ranks of the cluster."""
     to, all_sent_B = outside(leg.to, group, len(members)), np.zeros(len(members), dtype=np.int64)
     all_sent_B[group] = sent_B

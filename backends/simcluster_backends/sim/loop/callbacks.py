@@ -73,7 +73,7 @@ def answer_next(ready: deque[Any], future: asyncio.Future[T], result: T) -> None
         ready.appendleft(ready.pop())
 
 
-class Frozen:
+class FrozenCallbacks:
     """The callbacks of suspended owners, *held* back from *ready*, in order, until the owner resumes."""
 
     def __init__(self, ready: deque[Any]) -> None:

@@ -19,9 +19,9 @@ from contextlib import contextmanager
 from typing import Any, NoReturn, TypeVar
 
 from simcluster.errors import UsageError
-from simcluster_backends.sim.loop.callbacks import Frozen, Handle, Timer, owner_of_task
+from simcluster_backends.sim.loop.callbacks import FrozenCallbacks, Handle, Timer, owner_of_task
 from simcluster_backends.sim.loop.clock import Alarm, Clock, Endless
-from simcluster_backends.sim.loop.tasks import Owned, SimTask
+from simcluster_backends.sim.loop.tasks import OwnedTasks, SimTask
 from simcluster_backends.sim.loop.workers import Workers
 
 T = TypeVar("T")
@@ -36,7 +36,7 @@ INSTANT_CALLBACKS_LIMIT, INSTANT_CALLBACKS_PER_NODE = 200_000, 1_000
 """
 
 
-class Drained(Exception):
+class LoopDrained(Exception):
     """Nothing is ready, SimPy's queue is empty, and the awaited task is not done: a deadlock."""
 
 
@@ -63,9 +63,9 @@ class SimLoop(asyncio.AbstractEventLoop):
         self.clock = Clock(0.0)
         self.workers = Workers(threads)
         self._ready: deque[Handle | Timer] = deque()
-        self.frozen = Frozen(self._ready)
+        self.frozen = FrozenCallbacks(self._ready)
         self._numbers = itertools.count()
-        self._owned: dict[object, Owned] = {}  # by owner
+        self._owned: dict[object, OwnedTasks] = {}  # by owner
         self._running = self._closed = self._stopping = False
         self._most_at_once = min(INSTANT_CALLBACKS_LIMIT + nodes * INSTANT_CALLBACKS_PER_NODE, IDLE_CALLBACKS_LIMIT)
         self.turns = 0  # callbacks so far
@@ -115,7 +115,7 @@ class SimLoop(asyncio.AbstractEventLoop):
         task = SimTask(coro, number, loop=self, name=name or f"task-{number}", context=context)
         owned = self._owned.get(task.owner)
         if owned is None:
-            owned = self._owned[task.owner] = Owned()
+            owned = self._owned[task.owner] = OwnedTasks()
         owned.add(task)
         return task
 
@@ -166,7 +166,7 @@ class SimLoop(asyncio.AbstractEventLoop):
         self._ready.appendleft(Handle(signal.default_int_handler, (signal.SIGINT, None), contextvars.Context()))
 
     def run_until_complete(self, future: Any) -> Any:
-        """Run until *future* is done. Raise Drained if it never can be, Endless if it seems never to be."""
+        """Run until *future* is done. Raise LoopDrained if it never can be, Endless if it seems never to be."""
         task = asyncio.ensure_future(future, loop=self)
         with self._as_running_loop():
             try:
@@ -188,7 +188,7 @@ class SimLoop(asyncio.AbstractEventLoop):
             if finished() or self._stopping:
                 return
             if not clock.advance():
-                raise Drained
+                raise LoopDrained
 
     def drain(self) -> None:
         """Run callbacks until none is ready."""

@@ -24,7 +24,7 @@ class SimTask(asyncio.Task[T]):
         return self.number
 
 
-class Owned:
+class OwnedTasks:
     """The tasks of one owner, held weakly."""
 
     __slots__ = ("_most", "_refs")

@@ -23,7 +23,7 @@ LEAST_FLOPS = 1e8
 """Less work than this is not worth a thread: contention for the interpreter lock would cost more than it saves."""
 
 
-class Outcome(Generic[T]):
+class WorkOutcome(Generic[T]):
     """The outcome of a call of *work*, in a copy of the present *context*, which `call` makes."""
 
     __slots__ = ("_error", "_result", "_work", "context")
@@ -48,7 +48,7 @@ class Outcome(Generic[T]):
         return self._result  # type: ignore[return-value]
 
 
-class Piece(Outcome[T]):
+class ThreadWork(WorkOutcome[T]):
     """A call of *work* that runs once, in whatever thread."""
 
     __slots__ = ("_over",)
@@ -77,16 +77,16 @@ class Workers:
         self._count = threads if threads > 1 else 0
         self._hurries = False
         self._threads: list[threading.Thread] = []
-        self._waiting: SimpleQueue[Piece[Any] | None] = SimpleQueue()
-        self.under_way: dict[object, Piece[Any]] = {}
+        self._waiting: SimpleQueue[ThreadWork[Any] | None] = SimpleQueue()
+        self.under_way: dict[object, ThreadWork[Any]] = {}
 
-    def begin(self, owner: object, work: Callable[[], T], *, hand_over: bool) -> Outcome[T]:
+    def begin(self, owner: object, work: Callable[[], T], *, hand_over: bool) -> WorkOutcome[T]:
         """Start *work*; it has finished on return unless there are threads to *hand* it *over* to."""
         if not (self._count and hand_over):
-            outcome = Outcome(work)
+            outcome = WorkOutcome(work)
             outcome.call()
             return outcome
-        piece = self.under_way[owner] = Piece(work)
+        piece = self.under_way[owner] = ThreadWork(work)
         if len(self._threads) < self._count:
             # A daemon: endless work must not keep Ctrl-C from ending the process.
             thread = threading.Thread(target=self._run, name=f"work-{len(self._threads)}", daemon=True)

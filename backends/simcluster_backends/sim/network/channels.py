@@ -1,7 +1,7 @@
 """Channels and the demands on them, sorted by what holds each demand: a channel that is full, or its own limit.
 
 A demand's *level* is rate / weight. All demands that one full channel holds are at that channel's level, so no work is
-needed per demand when the level changes. Other channels that they cross need only their total load, a `Part`.
+needed per demand when the level changes. Other channels that they cross need only their total load, a `DemandSum`.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ DOUBT = 4096.0
 
 
 @dataclass(slots=True, eq=False)
-class Part:
+class DemandSum:
     """Demands on one channel, each with a *load* there, and the total of these."""
 
     loads: dict[Demand, float] = field(default_factory=dict)  # in order of joining; a set would iterate by address
@@ -36,13 +36,13 @@ class Part:
         if self._doubt > DOUBT * self.load:
             self.load, self._doubt = sum(self.loads.values()), 0.0
 
-    def again(self) -> Part:
+    def again(self) -> DemandSum:
         """Return the same demands, added up again."""
         load = doubt = 0.0
         for each in self.loads.values():
             load += each
             doubt += load
-        return Part(self.loads, load, doubt)
+        return DemandSum(self.loads, load, doubt)
 
 
 @dataclass(slots=True, eq=False)
@@ -58,10 +58,10 @@ class Channel:
     capacity_Bps: float
     demands: dict[Demand, float] = field(default_factory=dict)
     level: float = inf  # unless it is full and holds demands
-    parts: dict[Channel, Part] = field(default_factory=dict)
-    reach: dict[Channel, Part] = field(default_factory=dict)
+    parts: dict[Channel, DemandSum] = field(default_factory=dict)
+    reach: dict[Channel, DemandSum] = field(default_factory=dict)
     limits: list[tuple[float, int, Demand]] = field(default_factory=list)
-    limited: Part = field(default_factory=Part)
+    limited: DemandSum = field(default_factory=DemandSum)
     slow: list[tuple[float, int, Demand]] = field(default_factory=list)
     # while rates are computed
     is_open: bool = False  # not full yet
@@ -74,7 +74,7 @@ class Channel:
         """Note that this channel holds *demand*, which has *load* on *channel*."""
         part = channel.parts.get(self)
         if part is None:
-            part = channel.parts[self] = self.reach[channel] = Part()
+            part = channel.parts[self] = self.reach[channel] = DemandSum()
         part.add(demand, load)
 
     def free(self, channel: Channel, demand: Demand) -> None:

@@ -23,14 +23,14 @@ if TYPE_CHECKING:
 
     from simcluster.topology import Topology
     from simcluster.topology.model.conditions import Background, RateTrace
-    from simcluster_backends.sim.network.flows import Network, Route
+    from simcluster_backends.sim.network.flows import FlowRoute, Network
     from simcluster_backends.sim.network.models import Channels, NetworkModel
 
 TURNS_LIMIT = 1_000_000
 """Changes in a row, without the end of any flow, after which a run is declared endless."""
 
 
-class Changing:
+class ChangingQuantity:
     """A quantity that changes at given times, whether or not it is observed.
 
     *steps_from(time)* yields (start, value), the first holding at *time*; the last of a finite sequence holds forever.
@@ -64,7 +64,7 @@ class Changing:
 class Conditions:
     """Everything that changes on one network. Flows call `enter` and `leave`."""
 
-    def __init__(self, clock: Clock, changing: Iterable[Changing]) -> None:
+    def __init__(self, clock: Clock, changing: Iterable[ChangingQuantity]) -> None:
         self._clock = clock
         self._asleep = list(changing)
         self._flows = self._turns = 0
@@ -82,12 +82,12 @@ class Conditions:
         self._flows -= 1
         self._turns = 0
 
-    def _go_on(self, changing: Changing) -> None:
+    def _go_on(self, changing: ChangingQuantity) -> None:
         next_s = changing.catch_up(self._clock._now)
         if next_s < math.inf:
             self._clock.alarm_at(next_s, self._turn, changing)
 
-    def _turn(self, changing: Changing) -> None:
+    def _turn(self, changing: ChangingQuantity) -> None:
         if not self._flows:
             self._asleep.append(changing)
             return
@@ -106,7 +106,7 @@ def conditions_of(
         if link.trace is not None:
             for channel in dict.fromkeys((channels.of(link, True), channels.of(link, False))):
                 steps_from = partial(rates, link.trace, factor=model.bandwidth_factor)
-                changing.append(Changing(steps_from, partial(network.change, channel), 2 * link.trace.period_s))
+                changing.append(ChangingQuantity(steps_from, partial(network.change, channel), 2 * link.trace.period_s))
     for names, route, traffic in _backgrounds(topology, model, channels):
         demand = Demand(route.uses, min(route.bound_Bps, traffic.rate_Bps), route.weight)
         if traffic.comes_and_goes:
@@ -128,7 +128,7 @@ def rates(trace: RateTrace, from_s: float, factor: float = 1.0) -> Iterator[tupl
 
 def _backgrounds(
     topology: Topology, model: NetworkModel, channels: Channels
-) -> Iterator[tuple[tuple[str, ...], Route, Background]]:
+) -> Iterator[tuple[tuple[str, ...], FlowRoute, Background]]:
     """Yield (stream names, route, traffic) of each background: first of links, per direction, then of node pairs."""
     for link in topology.links:
         if link.background is not None:
@@ -140,7 +140,7 @@ def _backgrounds(
         yield (flow.source, flow.target, str(number)), model.lay(hops, channels)[0], flow.traffic
 
 
-def _traffic(network: Network, demand: Demand, traffic: Background, random: np.random.Generator) -> Changing:
+def _traffic(network: Network, demand: Demand, traffic: Background, random: np.random.Generator) -> ChangingQuantity:
     on = False
 
     def put(value: float) -> None:
@@ -150,4 +150,4 @@ def _traffic(network: Network, demand: Demand, traffic: Background, random: np.r
             (network.join if on else network.leave)(demand)
 
     forgotten_s = FORGOTTEN_CYCLES * (traffic.on_s + traffic.off_s)
-    return Changing(partial(in_turn, random, (traffic.on_s, 1.0), (traffic.off_s, 0.0)), put, forgotten_s)
+    return ChangingQuantity(partial(in_turn, random, (traffic.on_s, 1.0), (traffic.off_s, 0.0)), put, forgotten_s)

@@ -8,10 +8,10 @@ from typing import NamedTuple
 
 from simcluster_backends.sim.loop.clock import Alarm
 from simcluster_backends.sim.network.channels import Channel, Demand
-from simcluster_backends.sim.network.service import End
+from simcluster_backends.sim.network.service import FlowEnd
 
 
-class Route(NamedTuple):
+class FlowRoute(NamedTuple):
     """The path of a flow, computed once per pair of nodes: *uses* of shared channels, a bound and a weight."""
 
     uses: Sequence[tuple[Channel, float]]
@@ -31,9 +31,9 @@ class Flow(Demand, eq=False, kw_only=True):
     pace_Bps: float = 0.0  # since then
     paused: bool = False
     alarm: Alarm | None = None  # None while its rate is 0
-    end: End | None = None
+    end: FlowEnd | None = None
 
-    def lay(self, route: Route) -> None:
+    def lay(self, route: FlowRoute) -> None:
         """Use *route* from now on. Allowed only while the flow is off the network."""
         self.uses, self.bound_Bps, self.weight = route
         self.own_Bps = 0.0

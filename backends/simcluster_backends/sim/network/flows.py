@@ -10,10 +10,10 @@ from math import inf
 
 from simcluster_backends.sim.loop.clock import Clock
 from simcluster_backends.sim.network.fairshare import Channel, Demand, FairShare
-from simcluster_backends.sim.network.flow import Flow, Route
-from simcluster_backends.sim.network.service import Service
+from simcluster_backends.sim.network.flow import Flow, FlowRoute
+from simcluster_backends.sim.network.service import VirtualService
 
-__all__ = ["Flow", "Network", "Route"]
+__all__ = ["Flow", "FlowRoute", "Network"]
 
 ROUNDING_B = 1e-3
 """Fewer bytes than this are a rounding error: they finish even on a channel without capacity."""
@@ -27,8 +27,8 @@ class Network:
         self.fair = FairShare()
         self._full_Bps: dict[Channel, float] = {}  # capacities before faults, of channels that have changed
         self._left: dict[Channel, float] = {}
-        self._services: dict[Channel, Service] = {}
-        self._unarmed: dict[Service, None] = {}  # with another first end, or another pace
+        self._services: dict[Channel, VirtualService] = {}
+        self._unarmed: dict[VirtualService, None] = {}  # with another first end, or another pace
 
     def put(self, flow: Flow) -> None:
         """Start *flow* on its route."""
@@ -52,7 +52,7 @@ class Network:
         self.cancel(flow)
         flow.paused = True
 
-    def resume(self, flow: Flow, route: Route) -> None:
+    def resume(self, flow: Flow, route: FlowRoute) -> None:
         """Continue a paused *flow* over *route* with its remaining bytes."""
         flow.paused = False
         flow.lay(route)
@@ -87,7 +87,7 @@ class Network:
         for channel in channels:
             service = self._services.get(channel)
             if service is None:
-                service = self._services[channel] = Service()
+                service = self._services[channel] = VirtualService()
             service.run(now, channel.level if channel.level < inf else 0.0)
             self._unarmed[service] = None
         for flow in demands:
@@ -142,7 +142,7 @@ class Network:
         elif flow.left_B < ROUNDING_B:
             flow.alarm = self.clock.alarm_at(self.clock._now, self._finish, flow)
 
-    def _arm(self, service: Service) -> None:
+    def _arm(self, service: VirtualService) -> None:
         """Set the alarm for the first end of *service*; none if there is none, or its rate is 0."""
         if service.alarm is not None:
             service.alarm.cancelled = True
@@ -163,7 +163,7 @@ class Network:
             self.clock.settle = self._settle
         flow.on_done()
 
-    def _finish_first(self, service: Service) -> None:
+    def _finish_first(self, service: VirtualService) -> None:
         now, service.alarm = self.clock._now, None
         flow = service.finish(now)
         assert isinstance(flow, Flow)

@@ -17,7 +17,7 @@ import math
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
-from simcluster_backends.sim.network.flows import Flow, Network, Route
+from simcluster_backends.sim.network.flows import Flow, FlowRoute, Network
 
 if TYPE_CHECKING:
     import numpy as np
@@ -112,4 +112,4 @@ class StallingFlow(Flow, eq=False, kw_only=True):
 
     def _go_on(self, _: object) -> None:
         self.alarm = None
-        self.network.resume(self, Route(self.uses, self.bound_Bps, self.weight))
+        self.network.resume(self, FlowRoute(self.uses, self.bound_Bps, self.weight))

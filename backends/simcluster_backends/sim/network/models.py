@@ -20,7 +20,7 @@ from typing import NamedTuple
 from simcluster.topology import Hop, Link, Node
 from simcluster.topology.model.compute import Machine
 from simcluster_backends.sim.network.fairshare import Channel
-from simcluster_backends.sim.network.flows import Route
+from simcluster_backends.sim.network.flows import FlowRoute
 from simcluster_backends.sim.network.losses import rate_bound_Bps, together
 
 
@@ -45,7 +45,7 @@ class NetworkModel:
         """Return the seconds by which the latencies of *links* delay a message."""
         return self.latency_factor * fsum(link.latency_s for link in links)
 
-    def lay(self, hops: Sequence[Hop], channels: Channels, ends: Sequence[Node] = ()) -> tuple[Route, float]:
+    def lay(self, hops: Sequence[Hop], channels: Channels, ends: Sequence[Node] = ()) -> tuple[FlowRoute, float]:
         """Return the route over *hops* between *ends*, and the seconds by which latency delays a message."""
         latency_s = fsum([hop.link.latency_s for hop in hops])
         bound_Bps, losses = inf, []
@@ -59,20 +59,20 @@ class NetworkModel:
         uses = tuple(channels.used(hops, ends).items())
         return self._route(uses, bound_Bps, latency_s, [hop.link for hop in hops])
 
-    def over_hub(self, first: Spoke, last: Spoke) -> tuple[Route, float]:
+    def over_hub(self, first: Spoke, last: Spoke) -> tuple[FlowRoute, float]:
         """Return `lay` over two links of a star that have only bandwidth and latency."""
         latency_s = first.link.latency_s + last.link.latency_s
         return self._route(((first.up, 1.0), (last.down, 1.0)), inf, latency_s, (first.link, last.link))
 
     def _route(
         self, uses: Sequence[tuple[Channel, float]], bound_Bps: float, latency_s: float, links: Sequence[Link]
-    ) -> tuple[Route, float]:
+    ) -> tuple[FlowRoute, float]:
         weight = 1.0
         if latency_s > 0:  # with zero latency, SimGrid shares equally
             if self.fair_bytes is not None:
                 weight = 1.0 / (latency_s + fsum([self.fair_bytes / link.bandwidth_Bps for link in links]))
             bound_Bps = min(bound_Bps, self.window_bytes / (2.0 * latency_s))
-        return Route(uses, bound_Bps, weight), self.latency_factor * latency_s
+        return FlowRoute(uses, bound_Bps, weight), self.latency_factor * latency_s
 
 
 MODELS = {

@@ -15,7 +15,7 @@ from simcluster.topology import Hop
 from simcluster_backends.sim.loop.clock import Clock
 from simcluster_backends.sim.network.conditions import Conditions, conditions_of
 from simcluster_backends.sim.network.cores import Cores, Overheads
-from simcluster_backends.sim.network.flows import Network, Route
+from simcluster_backends.sim.network.flows import FlowRoute, Network
 from simcluster_backends.sim.network.losses import Losses, together
 from simcluster_backends.sim.network.models import Channels, NetworkModel, Spoke
 from simcluster_backends.sim.network.spokes import Spokes, spoke_links
@@ -35,7 +35,7 @@ Draw: TypeAlias = Callable[[], float]
 class Way(NamedTuple):
     """Everything that affects messages from one node to another; None and () for what is absent."""
 
-    route: Route
+    route: FlowRoute
     latency_s: float
     sender: Overheads | None = None
     receiver: Overheads | None = None
@@ -49,7 +49,7 @@ class Way(NamedTuple):
         return self == Way(self.route, self.latency_s)
 
 
-class Routes:
+class ChannelRoutes:
     """The paths of *topology*, with their channels."""
 
     def __init__(self, topology: Topology, seed: int, clock: Clock, network: Network, model: NetworkModel) -> None:

@@ -21,24 +21,24 @@ FEW = 64
 """The number of flows that leave, above the number that are left, before the service counts from 0 again."""
 
 
-class End(msgspec.Struct, eq=False):
+class FlowEnd(msgspec.Struct, eq=False):
     """The end of *flow*: when *service* has come to *at*."""
 
-    service: Service
+    service: VirtualService
     at: float
     flow: Demand
     is_over: bool = False
 
 
 @dataclass(slots=True, eq=False)
-class Service:
+class VirtualService:
     """The flows that a full channel holds. *pace* is their level since *since_s*, *virtual* the service until then."""
 
     pace: float = 0.0
     since_s: float = 0.0
     virtual: float = 0.0
     alarm: Alarm | None = None  # for the first end
-    _ends: list[tuple[float, int, int, End]] = field(default_factory=list)  # a heap, with some that are over
+    _ends: list[tuple[float, int, int, FlowEnd]] = field(default_factory=list)  # a heap, with some that are over
     _added: int = 0
     _dropped: int = 0  # since the service was 0
 
@@ -54,23 +54,23 @@ class Service:
     def _at(self, now_s: float) -> float:
         return self.virtual + self.pace * (now_s - self.since_s)
 
-    def add(self, flow: Demand, left_B: float, now_s: float) -> End:
+    def add(self, flow: Demand, left_B: float, now_s: float) -> FlowEnd:
         """Serve *flow* until none of *left_B* is left; return its end."""
-        end = End(self, self._at(now_s) + left_B / flow.weight, flow)
+        end = FlowEnd(self, self._at(now_s) + left_B / flow.weight, flow)
         self._added += 1
         heappush(self._ends, (end.at, flow.number, self._added, end))
         return end
 
-    def left_B(self, end: End, now_s: float) -> float:
+    def left_B(self, end: FlowEnd, now_s: float) -> float:
         """Return the bytes left of the flow with this *end*."""
         return max(0.0, (end.at - self._at(now_s)) * end.flow.weight)
 
-    def drop(self, end: End) -> None:
+    def drop(self, end: FlowEnd) -> None:
         """Stop serving the flow with this *end*."""
         end.is_over = True
         self._dropped += 1
 
-    def first(self) -> End | None:
+    def first(self) -> FlowEnd | None:
         """Return the next end, if any."""
         if self._dropped > FEW + len(self._ends):
             self._count_from_0()

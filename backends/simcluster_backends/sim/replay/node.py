@@ -15,12 +15,12 @@ from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 from simcluster.compute.at_work import at_work
 from simcluster.payload import Message, Payload, encode_header, freeze, sizes_of
 from simcluster_backends.common.inbox import Inbox
-from simcluster_backends.common.node import Node, Outcome
+from simcluster_backends.common.node import BaseNode, Outcome
 
 if TYPE_CHECKING:
     from simcluster.checkpoints.shard import Shard
     from simcluster.errors import ReplayDiverged
-    from simcluster.runs.event_order import Answers
+    from simcluster.runs.event_order import ImmediateAnswers
     from simcluster.runs.recorder import Recorder
     from simcluster_backends.sim.loop.event_loop import SimLoop
 
@@ -40,7 +40,7 @@ class Record(Protocol):
     def parted(self, how: str) -> ReplayDiverged: ...
 
 
-class Piece:
+class ReplayedWork:
     """A piece of work, run as late as possible."""
 
     def __init__(self, number: int, work: Callable[[], Any], done: asyncio.Future[Outcome]) -> None:
@@ -48,7 +48,7 @@ class Piece:
         self.outcome: Outcome = (None, None)
 
 
-class Leaving:
+class ReplayedSend:
     """A send: *injected* is done when the script says that it has left. Withdrawn sends are in the script too."""
 
     def __init__(self, size_bytes: int, injected: asyncio.Future[None], now: Callable[[], float]) -> None:
@@ -62,11 +62,17 @@ class Leaving:
         pass
 
 
-class ReplayedNode(Node[Leaving, Piece]):
+class ReplayedNode(BaseNode[ReplayedSend, ReplayedWork]):
     """One node: see simcluster.transport.Transport. *answers* are those of its order."""
 
     def __init__(
-        self, script: Record, names: Sequence[str], seed: int, recorder: Recorder, loop: SimLoop, answers: Answers
+        self,
+        script: Record,
+        names: Sequence[str],
+        seed: int,
+        recorder: Recorder,
+        loop: SimLoop,
+        answers: ImmediateAnswers,
     ) -> None:
         super().__init__(script.rank, names, seed, recorder, Inbox(script.rank, names, loop, lambda source: None))
         self.inbox = self._inbox
@@ -80,8 +86,8 @@ class ReplayedNode(Node[Leaving, Piece]):
         self._waited, self._withdrawn = set(answers.waited), set(answers.withdrawn)  # only for membership tests
         self._refused, self._never_ran = answers.refused, set(answers.never_ran)
         self._sent = self._pieces = 0
-        self.device: deque[Piece] = deque()  # what it has yet to run
-        self._over: dict[int, Piece] = {}
+        self.device: deque[ReplayedWork] = deque()  # what it has yet to run
+        self._over: dict[int, ReplayedWork] = {}
         self._took_s = iter(answers.took_s)
 
     def record(self, *, step: int, **metrics: float) -> None:
@@ -114,11 +120,11 @@ class ReplayedNode(Node[Leaving, Piece]):
             raise self._script.parted(f"the record has the end of its piece of work {number}, but no task waits for it")
         piece.done.set_result(piece.outcome)
 
-    def _post(self, to: int, tag: str, payload: Payload) -> Leaving:
+    def _post(self, to: int, tag: str, payload: Payload) -> ReplayedSend:
         header = encode_header(tag, payload)
         frozen = freeze(payload)
         size_bytes = sum(sizes_of(tag, frozen))
-        left = Leaving(size_bytes, self._loop.create_future(), self._now)
+        left = ReplayedSend(size_bytes, self._loop.create_future(), self._now)
         sent = Message(self.rank, tag, frozen, size_bytes), header, self._script.now_s
         self._sent += 1
         number = self._sent
@@ -134,13 +140,13 @@ class ReplayedNode(Node[Leaving, Piece]):
             left.injected.set_result(None)
         return left
 
-    def _submit(self, work: Callable[[], Any]) -> Piece:
+    def _submit(self, work: Callable[[], Any]) -> ReplayedWork:
         self._pieces += 1
-        piece = Piece(self._pieces, work, self._loop.create_future())
+        piece = ReplayedWork(self._pieces, work, self._loop.create_future())
         self.device.append(piece)
         return piece
 
-    def _call_off(self, piece: Piece) -> None:
+    def _call_off(self, piece: ReplayedWork) -> None:
         if piece.number in self._never_ran:
             self.device = deque(other for other in self.device if other is not piece)
         else:

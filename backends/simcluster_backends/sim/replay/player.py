@@ -20,11 +20,11 @@ from simcluster_backends.sim.replay.script import Script
 
 if TYPE_CHECKING:
     from simcluster.job import ClusterJob
-    from simcluster.runs.event_order import Order
+    from simcluster.runs.event_order import EventOrder
 
 
 @one_thread()
-def replay_cluster(job: ClusterJob, orders: Sequence[Order]) -> RunRecord:
+def replay_cluster(job: ClusterJob, orders: Sequence[EventOrder]) -> RunRecord:
     """Replay *job* with one of *orders* per node, by rank. Its times are the recorded ones.
 
     Raise ReplayDiverged, naming node and event, if the code departs from the record.

@@ -14,7 +14,7 @@ from itertools import count
 from typing import TYPE_CHECKING, Any
 
 from simcluster.errors import ENDED, ReplayDiverged
-from simcluster.runs.event_order import WORDS, Kind, Order
+from simcluster.runs.event_order import WORDS, EventKind, EventOrder
 from simcluster_backends.common.inbox import fail
 from simcluster_backends.sim.loop.clock import Alarm
 
@@ -37,7 +37,7 @@ class Script:
     node: ReplayedNode
     root: SimTask[Any]
 
-    def __init__(self, rank: int, name: str, order: Order, play: Callable[[Handle | Timer], None]) -> None:
+    def __init__(self, rank: int, name: str, order: EventOrder, play: Callable[[Handle | Timer], None]) -> None:
         self.rank, self.name = rank, name
         self.ready: deque[Handle | Timer] = deque()  # first in, first out
         self.timers: dict[int, Timer] = {}
@@ -109,7 +109,7 @@ class Script:
         events = self._order.events
         if self._position == len(events.kinds):
             return "nothing more"
-        return WORDS[Kind(events.kinds[self._position])].format(events.numbers[self._position])
+        return WORDS[EventKind(events.kinds[self._position])].format(events.numbers[self._position])
 
     @property
     def source(self) -> int:
@@ -148,9 +148,9 @@ class Script:
     def _apply(self) -> bool:
         """Apply the next event; return False if what it needs from another node is not here yet."""
         events = self._order.events
-        kind, number = Kind(events.kinds[self._position]), events.numbers[self._position]
+        kind, number = EventKind(events.kinds[self._position]), events.numbers[self._position]
         node = self.node
-        if kind is Kind.MESSAGE:
+        if kind is EventKind.MESSAGE:
             message = node.arrived(number, events.digests[self._digests])
             if message is None:
                 return False
@@ -159,21 +159,21 @@ class Script:
             node.inbox.put(message)
             return True
         self._passed()
-        if kind is Kind.ENDED:
+        if kind is EventKind.ENDED:
             node.inbox.lose(number, ENDED)
-        elif kind is Kind.LOST:
+        elif kind is EventKind.LOST:
             node.inbox.lose(number, next(self._reasons))
-        elif kind is Kind.LEFT:
+        elif kind is EventKind.LEFT:
             self._pending(node.sends, number).set_result(None)
-        elif kind is Kind.FAILED:
+        elif kind is EventKind.FAILED:
             fail(self._pending(node.sends, number), ConnectionResetError(next(self._reasons)))
-        elif kind is Kind.COMPUTED:
+        elif kind is EventKind.COMPUTED:
             node.complete(number)
-        elif kind is Kind.TIMER:
+        elif kind is EventKind.TIMER:
             self._fire(number)
-        elif kind is Kind.ASIDE:
+        elif kind is EventKind.ASIDE:
             self._pending(self.asides, number).set_result(None)
-        elif kind is Kind.TOLD:
+        elif kind is EventKind.TOLD:
             node.recorder.told_to_leave = True
         else:
             self.root.cancel()

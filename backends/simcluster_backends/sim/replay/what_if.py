@@ -28,7 +28,7 @@ def run_recorded(job: ClusterJob, pieces: Sequence[Pieces]) -> RunRecord:
 
     Further pieces take the mean of their name; names that were not recorded use the model.
     """
-    return run_cluster(job, Named, lambda rank, model: RecordedDevice(model, pieces[rank]))
+    return run_cluster(job, WorkNamer, lambda rank, model: RecordedDevice(model, pieces[rank]))
 
 
 class RecordedDevice(DeviceModel):
@@ -54,7 +54,7 @@ class RecordedDevice(DeviceModel):
             self._model.stop(now_s)
 
 
-class Named(Forwarding):
+class WorkNamer(Forwarding):
     """A node that tells its device the name of each piece of work."""
 
     async def compute(self, work: Callable[..., T], *args: Any, cost: Cost, **kwargs: Any) -> T:

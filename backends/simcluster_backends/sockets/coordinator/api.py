@@ -18,13 +18,13 @@ from prometheus_client import CONTENT_TYPE_LATEST
 from pydantic import Field
 
 from simcluster import __version__
-from simcluster.watching.board import RunInfo, Telemetry, Words
+from simcluster.watching.board import PlainModel, RunInfo, Telemetry
 from simcluster.web.assets import asset, joined
 from simcluster.web.login import Login, add_login
 from simcluster.web.one_page import OnePage
 from simcluster.web.requests import SANDBOX, App
-from simcluster_backends.sockets.coordinator.desk import MOST_WORKERS, Desk, Refused
-from simcluster_backends.sockets.coordinator.guard import BODY_LIMIT_BYTES, COOKIE, DASHBOARD, Guard
+from simcluster_backends.sockets.coordinator.desk import MOST_WORKERS, CallRefused, CoordinatorDesk
+from simcluster_backends.sockets.coordinator.guard import BODY_LIMIT_BYTES, COOKIE, DASHBOARD, CoordinatorGuard
 
 HERE = "simcluster_backends.sockets.coordinator"
 
@@ -35,48 +35,50 @@ NAME = r"^[A-Za-z0-9_][A-Za-z0-9_-]{0,63}$"
 Name = Annotated[str, Field(pattern=NAME)]
 
 
-class Arrival(Words):
+class Arrival(PlainModel):
     """A worker and its address."""
 
     name: Name
     address: Annotated[str, Field(max_length=300)] = ""
 
 
-class Goodbye(Words):
+class Goodbye(PlainModel):
     """Sent by the worker itself once it is *gone*; without that, the caller asks the worker to leave."""
 
     gone: bool = False
 
 
-class Outcome(Words):
+class RunOutcome(PlainModel):
     """How a run ended; *error* is empty if it ended well."""
 
     error: Annotated[str, Field(max_length=20_000)] = ""
 
 
-class Report(Words):
+class RunPage(PlainModel):
     """The *page* of a run that has ended."""
 
     page: Annotated[str, Field(max_length=BODY_LIMIT_BYTES)]
 
 
-def make_api(desk: Desk, token: str, hosts: Collection[str], login: Login | None = None, is_tls: bool = False) -> App:
+def make_api(
+    desk: CoordinatorDesk, token: str, hosts: Collection[str], login: Login | None = None, is_tls: bool = False
+) -> App:
     """Return the service as an ASGI application that answers only to the names *hosts* and to holders of *token*.
 
     With a *login*, its page needs a session.
     """
     api = FastAPI(title="simcluster coordinator", version=__version__, docs_url=None, redoc_url=None)
     api.add_exception_handler(RequestValidationError, _refuse_form)
-    api.add_exception_handler(Refused, _refuse)
+    api.add_exception_handler(CallRefused, _refuse)
     _add_calls_of_workers(api, desk)
     _add_calls_of_launchers(api, desk)
     _add_questions(api, desk)
     add_login(api, login, COOKIE, same_site="strict", is_tls=is_tls)
-    return Guard(api, token, hosts, login)
+    return CoordinatorGuard(api, token, hosts, login)
 
 
 async def _refuse(request: Request, error: Exception) -> JSONResponse:
-    assert isinstance(error, Refused)
+    assert isinstance(error, CallRefused)
     return JSONResponse({"detail": str(error)}, error.code)
 
 
@@ -87,7 +89,7 @@ async def _refuse_form(request: Request, error: Exception) -> JSONResponse:
     return JSONResponse({"detail": "; ".join(first)}, 422)
 
 
-def _add_calls_of_workers(api: FastAPI, desk: Desk) -> None:
+def _add_calls_of_workers(api: FastAPI, desk: CoordinatorDesk) -> None:
     @api.post("/workers")
     def register(arrival: Arrival) -> dict[str, Any]:
         return desk.register(arrival.name, arrival.address)
@@ -103,7 +105,7 @@ def _add_calls_of_workers(api: FastAPI, desk: Desk) -> None:
         return desk.ask_to_leave(name)
 
 
-def _add_calls_of_launchers(api: FastAPI, desk: Desk) -> None:
+def _add_calls_of_launchers(api: FastAPI, desk: CoordinatorDesk) -> None:
     @api.post("/runs")
     def begin(run: RunInfo) -> dict[str, Any]:
         if len(run.nodes) > MOST_WORKERS:
@@ -115,11 +117,11 @@ def _add_calls_of_launchers(api: FastAPI, desk: Desk) -> None:
         return desk.begin(run)
 
     @api.post("/runs/end")
-    def end(outcome: Outcome) -> dict[str, Any]:
+    def end(outcome: RunOutcome) -> dict[str, Any]:
         return desk.end(outcome.error)
 
     @api.post("/runs/report")
-    def report(report: Report) -> dict[str, Any]:
+    def report(report: RunPage) -> dict[str, Any]:
         return desk.take_report(report.page)
 
     @api.post("/telemetry")
@@ -129,7 +131,7 @@ def _add_calls_of_launchers(api: FastAPI, desk: Desk) -> None:
         return desk.telemetry(telemetry)
 
 
-def _add_questions(api: FastAPI, desk: Desk) -> None:
+def _add_questions(api: FastAPI, desk: CoordinatorDesk) -> None:
     @api.api_route(DASHBOARD, methods=["GET", "HEAD"], include_in_schema=False)
     def page() -> HTMLResponse:
         return HTMLResponse(dashboard().content, headers=dashboard().headers)

@@ -6,8 +6,8 @@ import threading
 from collections.abc import Callable
 from typing import Any
 
-from simcluster.watching.board import Board, RunInfo, Telemetry, plain
-from simcluster_backends.sockets.coordinator.membership import PRESENT, Membership, State
+from simcluster.watching.board import RunInfo, Telemetry, TelemetryBoard, plain
+from simcluster_backends.sockets.coordinator.membership import PRESENT, State, WorkerMembership
 from simcluster_backends.sockets.coordinator.status import prometheus, status
 
 MOST_WORKERS = 4096
@@ -18,7 +18,7 @@ _NOT_THERE = {
 }
 
 
-class Refused(Exception):
+class CallRefused(Exception):
     """A call that cannot be served; the message says why. *code* is HTTP's for it."""
 
     def __init__(self, code: int, reason: str) -> None:
@@ -26,13 +26,13 @@ class Refused(Exception):
         self.code = code
 
 
-class Desk:
+class CoordinatorDesk:
     """*now* is a monotonic clock in seconds. Every method may be called from any thread."""
 
     def __init__(self, dead_s: float, now: Callable[[], float]) -> None:
         self._now, self._lock = now, threading.Lock()
-        self._membership = Membership(dead_s)
-        self._board: Board | None = None
+        self._membership = WorkerMembership(dead_s)
+        self._board: TelemetryBoard | None = None
         self._report = ""  # the page of the run, once it has ended
         self._told_s = 0.0  # when a launcher last called
         self._leaving: set[str] = set()  # workers that were asked to leave but have not
@@ -40,11 +40,11 @@ class Desk:
     # workers
 
     def register(self, name: str, address: str) -> dict[str, Any]:
-        """Register *name*; return its rank, if it has one, and the heartbeat interval. Raise Refused."""
+        """Register *name*; return its rank, if it has one, and the heartbeat interval. Raise CallRefused."""
         with self._lock:
             membership = self._alive()
             if name not in membership.workers and len(membership.workers) >= MOST_WORKERS:
-                raise Refused(409, "the limit of workers is reached")
+                raise CallRefused(409, "the limit of workers is reached")
             self._leaving.discard(name)
             worker = membership.register(name, self._now(), address)
             return {"name": name, "rank": worker.rank, "state": worker.state.value, **self._terms()}
@@ -66,14 +66,14 @@ class Desk:
     def ask_to_leave(self, name: str) -> dict[str, Any]:
         """Have *name* asked to leave, by its run's launcher or at its next heartbeat.
 
-        `status` shows when it has left. Raise Refused.
+        `status` shows when it has left. Raise CallRefused.
         """
         with self._lock:
             worker = self._alive().workers.get(name)
             if worker is None:
-                raise Refused(404, f"no worker is called {name}: GET /status has their names")
+                raise CallRefused(404, f"no worker is called {name}: GET /status has their names")
             if worker.state not in PRESENT:
-                raise Refused(409, f"{name} {_NOT_THERE[worker.state]}")
+                raise CallRefused(409, f"{name} {_NOT_THERE[worker.state]}")
             self._leaving.add(name)
             return {"left": False, "leaving": True, **self._terms()}
 
@@ -83,7 +83,7 @@ class Desk:
         """Start a run that gathers its nodes, ranked by its list until it ends."""
         with self._lock:
             ranks = self._alive().begin(self._now(), run.nodes)
-            self._board, self._told_s, self._report = Board(run), self._now(), ""
+            self._board, self._told_s, self._report = TelemetryBoard(run), self._now(), ""
             return {"ranks": ranks, **self._terms()}
 
     def telemetry(self, telemetry: Telemetry) -> dict[str, Any]:
@@ -117,11 +117,11 @@ class Desk:
             return self._terms()
 
     def take_report(self, page: str) -> dict[str, Any]:
-        """Keep the report of the run that ended last. Raise Refused while one is in progress, or before any."""
+        """Keep the report of the run that ended last. Raise CallRefused while one is in progress, or before any."""
         with self._lock:
             self._alive()
             if self._board is None or self._board.goes_on:
-                raise Refused(409, "a report is taken once its run has ended")
+                raise CallRefused(409, "a report is taken once its run has ended")
             self._report = page
             return self._terms()
 
@@ -156,10 +156,10 @@ class Desk:
             return {"config": run.config if run else "", "folder": run.folder if run else ""}
 
     def report(self) -> str:
-        """Return the report of the run. Raise Refused without one."""
+        """Return the report of the run. Raise CallRefused without one."""
         with self._lock:
             if not self._report:
-                raise Refused(404, "no report of a run that has ended")
+                raise CallRefused(404, "no report of a run that has ended")
             return self._report
 
     def history(self, after_s: float) -> list[dict[str, Any]]:
@@ -172,7 +172,7 @@ class Desk:
     def prometheus(self) -> bytes:
         return prometheus(self.status())
 
-    def _alive(self) -> Membership:
+    def _alive(self) -> WorkerMembership:
         """Return the membership after expiring silent workers; a run with a silent launcher has ended."""
         now_s, board = self._now(), self._board
         self._membership.expire(now_s)

@@ -8,8 +8,7 @@ import math
 from collections.abc import Collection
 
 from simcluster.web import login as logins
-from simcluster.web.guard import Asked, Refusal
-from simcluster.web.guard import Guard as AnyGuard
+from simcluster.web.guard import Guard, Refusal, RequestHead
 from simcluster.web.login import Login, session_of
 from simcluster.web.requests import App, is_json, is_own_page
 
@@ -26,7 +25,7 @@ MOST_DIGITS = 100
 BODY_LIMIT_BYTES = 4 * 1024**2
 
 
-class Guard(AnyGuard):
+class CoordinatorGuard(Guard):
     """Passes requests that name one of *hosts* in the Host header and carry *token* as bearer token.
 
     The page needs no token. It reads with a session of *login*; without a login, any page of this origin may.
@@ -36,10 +35,10 @@ class Guard(AnyGuard):
         super().__init__(app, hosts)
         self._token, self._login = token, login
 
-    def limit_bytes(self, asked: Asked) -> int:
+    def limit_bytes(self, asked: RequestHead) -> int:
         return CODE_LIMIT_BYTES if self._is_login(asked) else BODY_LIMIT_BYTES
 
-    def refusal(self, asked: Asked) -> Refusal | None:
+    def refusal(self, asked: RequestHead) -> Refusal | None:
         if asked.only_reads and asked.path == DASHBOARD:
             return None
         if asked.only_reads and asked.path in SHOWN and "authorization" not in asked.headers:
@@ -53,10 +52,10 @@ class Guard(AnyGuard):
         wrong = await asyncio.to_thread(_not_a_number, body) if body else ""
         return (400, wrong) if wrong else None
 
-    def _is_login(self, asked: Asked) -> bool:
+    def _is_login(self, asked: RequestHead) -> bool:
         return self._login is not None and (asked.method, asked.path) == ("POST", logins.PATH)
 
-    def _refusal_of_page(self, asked: Asked) -> Refusal | None:
+    def _refusal_of_page(self, asked: RequestHead) -> Refusal | None:
         site = asked.headers.get("sec-fetch-site", [])
         if self._login is None:
             return None if site == ["same-origin"] else (401, "a bearer token, or the page of this service")

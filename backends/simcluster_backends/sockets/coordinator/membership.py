@@ -26,7 +26,7 @@ PRESENT = (State.ALIVE, State.WAITING)
 
 
 @dataclass(frozen=True)
-class Worker:
+class RegisteredWorker:
     """*rank* is None while it has none; *heard_s* is the time of its last sign of life; *address* is for its peers."""
 
     name: str
@@ -37,22 +37,22 @@ class Worker:
 
 
 @dataclass
-class Membership:
+class WorkerMembership:
     """A worker that is silent for more than *dead_s* is lost. *epoch* counts the worlds so far."""
 
     dead_s: float
     epoch: int = 0
     running: bool = False
-    workers: dict[str, Worker] = field(default_factory=dict)
+    workers: dict[str, RegisteredWorker] = field(default_factory=dict)
 
-    def register(self, name: str, now_s: float, address: str = "") -> Worker:
+    def register(self, name: str, now_s: float, address: str = "") -> RegisteredWorker:
         """Register *name* as present. A worker that returns keeps its rank."""
         known = self.workers.get(name)
         rank = known.rank if known is not None else None
         if rank is None and not self.running:
             rank = self._free_rank()
         state = State.WAITING if self.running and rank is None else State.ALIVE
-        worker = Worker(name, rank, state, now_s, address or (known.address if known else ""))
+        worker = RegisteredWorker(name, rank, state, now_s, address or (known.address if known else ""))
         self.workers[name] = worker
         return worker
 
@@ -94,7 +94,7 @@ class Membership:
         self.workers = {
             name: replace(present[name], rank=rank, state=State.ALIVE)
             if name in present
-            else Worker(name, rank, State.EXPECTED, now_s)
+            else RegisteredWorker(name, rank, State.EXPECTED, now_s)
             for name, rank in ranks.items()
         }
         for name, worker in present.items():
@@ -110,7 +110,7 @@ class Membership:
             if worker.state is State.WAITING:
                 self.workers[worker.name] = replace(worker, state=State.ALIVE, rank=self._free_rank())
 
-    def alive(self) -> list[Worker]:
+    def alive(self) -> list[RegisteredWorker]:
         """Return the present workers that have a rank, by rank."""
         found = [worker for worker in self.workers.values() if worker.state is State.ALIVE]
         return sorted(found, key=lambda worker: worker.rank if worker.rank is not None else -1)

@@ -31,7 +31,7 @@ strangers keep none of them out, however many they are.
 LOGGED = 5
 
 
-class Few(logging.Filter):
+class StrangerFilter(logging.Filter):
     """Logs the first few actions of strangers, and then every power of ten."""
 
     def __init__(self) -> None:
@@ -49,10 +49,10 @@ class Few(logging.Filter):
         return self.count <= LOGGED or str(self.count).strip("0") == "1"
 
 
-class Patient(H11Protocol):
+class TimedConnection(H11Protocol):
     """A connection that is dropped when its time is up. `patient_protocol` derives a service's class from it."""
 
-    asking: dict[Patient, None]
+    asking: dict[TimedConnection, None]
     most_asking: int
     few: logging.Logger
     _deadline: asyncio.TimerHandle | None = None
@@ -111,7 +111,7 @@ class Patient(H11Protocol):
         self.transport.abort()
 
 
-class Secured(Patient):
+class TimedTlsConnection(TimedConnection):
     """The same over TLS, including its handshake in the limits.
 
     A server with a context would begin any number of handshakes with strangers, and wait a minute for each.
@@ -168,6 +168,6 @@ def patient_protocol(secure: ssl.SSLContext | None = None, most_asking: int = AS
     """Return the class of one service's connections, over TLS by *secure* if given; *most_asking* as ASKING_LIMIT."""
     few = logging.Logger("uvicorn.error", logging.WARNING)
     few.parent = logging.getLogger("uvicorn.error")
-    few.addFilter(Few())
-    kind = Patient if secure is None else Secured
+    few.addFilter(StrangerFilter())
+    kind = TimedConnection if secure is None else TimedTlsConnection
     return type("ServicePatient", (kind,), {"asking": {}, "most_asking": most_asking, "few": few, "secure": secure})

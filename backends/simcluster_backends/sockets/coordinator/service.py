@@ -15,7 +15,7 @@ from simcluster.errors import Problem, RunError, UsageError
 from simcluster.web.login import Login, invitation
 from simcluster.web.requests import App, is_loopback
 from simcluster_backends.sockets.coordinator.api import make_api
-from simcluster_backends.sockets.coordinator.desk import Desk
+from simcluster_backends.sockets.coordinator.desk import CoordinatorDesk
 from simcluster_backends.sockets.coordinator.rate_limits import ASKING_LIMIT, patient_protocol
 from simcluster_backends.sockets.net.addresses import is_wildcard, open_socket, parse_endpoint, show_endpoint
 
@@ -26,7 +26,7 @@ LOCAL = ("localhost", "127.0.0.1", "[::1]")
 log = logging.getLogger("simcluster.sockets")
 
 
-class Server:
+class AppServer:
     """Serves an application at *endpoint* ("host:port", port 0 for any): what *app_for* makes of its names.
 
     *hosts* are names of it besides those of *endpoint* and loopback. Over TLS if *secure* is given. Further than
@@ -88,7 +88,7 @@ class Server:
         self._socket.close()
 
 
-class Service(Server):
+class CoordinatorService(AppServer):
     """Serves *desk* to holders of *token*, and its page to browsers.
 
     A browser needs the link that *told* is called with; on loopback only if *login*, or if *hosts* name it elsewhere:
@@ -99,7 +99,7 @@ class Service(Server):
         self,
         endpoint: str,
         token: str,
-        desk: Desk,
+        desk: CoordinatorDesk,
         hosts: Iterable[str] = (),
         secure: ssl.SSLContext | None = None,
         *,

@@ -10,12 +10,12 @@ from prometheus_client.core import GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 
 from simcluster import __version__
-from simcluster.watching.board import Board
+from simcluster.watching.board import TelemetryBoard
 from simcluster.watching.status import WARNINGS, run_status
-from simcluster_backends.sockets.coordinator.membership import Membership
+from simcluster_backends.sockets.coordinator.membership import WorkerMembership
 
 
-def status(membership: Membership, board: Board | None, now_s: float) -> dict[str, Any]:
+def status(membership: WorkerMembership, board: TelemetryBoard | None, now_s: float) -> dict[str, Any]:
     """Return everything known, in plain JSON values: what is not finite becomes None."""
     return {
         "version": __version__,

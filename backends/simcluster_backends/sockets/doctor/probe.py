@@ -18,17 +18,17 @@ PINGS = 8
 CLOSE_S = 3.0
 LAST_LINES = 3
 
-M = TypeVar("M", orders.Report, orders.Clock, orders.Facts)
+M = TypeVar("M", orders.MachineReport, orders.ClockReading, orders.MachineFacts)
 
 
 @dataclass
-class Answers:
+class MachineAnswers:
     """A machine's answers until the time was up. *failure*: why the rest is missing, with its last *lines*."""
 
     fingerprint: orders.Fingerprint | None = None
     clock_offset_s: float | None = None
     clock_error_s: float | None = None
-    facts: orders.Facts | None = None
+    facts: orders.MachineFacts | None = None
     failure: str = ""
     exit_code: int | None = None
     lines: deque[str] = field(default_factory=lambda: deque(maxlen=LAST_LINES))
@@ -38,9 +38,9 @@ class Answers:
         return "; ".join(self.lines)
 
 
-async def probe(command: Sequence[str], question: orders.Examine, timeout_s: float) -> Answers:
+async def probe(command: Sequence[str], question: orders.ExamineOrder, timeout_s: float) -> MachineAnswers:
     """Run *command*, which starts the agent of a machine, and return its answers; its processes have then ended."""
-    answers = Answers()
+    answers = MachineAnswers()
     try:
         process = await asyncio.create_subprocess_exec(
             *command, stdin=PIPE, stdout=PIPE, stderr=PIPE, limit=orders.LINE_LIMIT_BYTES, start_new_session=True
@@ -67,20 +67,20 @@ async def probe(command: Sequence[str], question: orders.Examine, timeout_s: flo
     return answers
 
 
-async def _ask(process: Process, question: orders.Examine, answers: Answers) -> None:
-    answers.fingerprint = (await _next(process, orders.Report, answers)).fingerprint
+async def _ask(process: Process, question: orders.ExamineOrder, answers: MachineAnswers) -> None:
+    answers.fingerprint = (await _next(process, orders.MachineReport, answers)).fingerprint
     for number in range(PINGS):
         asked_s = time.time()
         began_s = time.perf_counter()
-        _send(process, orders.Ask(number))
-        there_s = (await _next(process, orders.Clock, answers)).time_s
+        _send(process, orders.ClockRequest(number))
+        there_s = (await _next(process, orders.ClockReading, answers)).time_s
         took_s = time.perf_counter() - began_s
         if answers.clock_error_s is None or took_s / 2 < answers.clock_error_s:
             # The machine read its clock at some moment between question and answer.
             answers.clock_error_s = took_s / 2
             answers.clock_offset_s = there_s - (asked_s + took_s / 2)
     _send(process, question)
-    answers.facts = await _next(process, orders.Facts, answers)
+    answers.facts = await _next(process, orders.MachineFacts, answers)
 
 
 def _send(process: Process, message: orders.ToMachine) -> None:
@@ -88,7 +88,7 @@ def _send(process: Process, message: orders.ToMachine) -> None:
     process.stdin.write(orders.line_of(message))
 
 
-async def _next(process: Process, kind: type[M], answers: Answers) -> M:
+async def _next(process: Process, kind: type[M], answers: MachineAnswers) -> M:
     """Return the next message of *kind*; keep other lines. Raise EOFError."""
     assert process.stdout is not None
     while line := await _line(process.stdout):
@@ -100,7 +100,7 @@ async def _next(process: Process, kind: type[M], answers: Answers) -> M:
     raise EOFError
 
 
-async def _keep(stream: asyncio.StreamReader, answers: Answers) -> None:
+async def _keep(stream: asyncio.StreamReader, answers: MachineAnswers) -> None:
     while line := await _line(stream):
         _note(line, answers)
 
@@ -115,7 +115,7 @@ async def _line(stream: asyncio.StreamReader) -> bytes:
         return await stream.read(max(1, error.consumed))
 
 
-def _note(line: bytes, answers: Answers) -> None:
+def _note(line: bytes, answers: MachineAnswers) -> None:
     if text := line[:1000].decode(errors="replace").strip():
         answers.lines.append(text)
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from simcluster.process.accelerators import missing
 from simcluster.topology.model.compute import CPU
-from simcluster_backends.sockets.doctor.probe import Answers
+from simcluster_backends.sockets.doctor.probe import MachineAnswers
 from simcluster_backends.sockets.launcher import orders
 
 CLOCK_LIMIT_S = 1.0
@@ -39,7 +39,7 @@ _THERE = (
 )
 
 
-def why_not_asked(answers: Answers, target: str | None) -> Trouble:
+def why_not_asked(answers: MachineAnswers, target: str | None) -> Trouble:
     """Return the trouble of a machine that did not answer all; *target* is that of ssh, None on this machine."""
     said = f": {answers.said}" if answers.said else ""
     what = f"{answers.failure}{said}"
@@ -66,7 +66,9 @@ def why_not_asked(answers: Answers, target: str | None) -> Trouble:
     )
 
 
-def troubles_of(answers: Answers, here: orders.Fingerprint, own: str | None, compute: str = CPU) -> list[Trouble]:
+def troubles_of(
+    answers: MachineAnswers, here: orders.Fingerprint, own: str | None, compute: str = CPU
+) -> list[Trouble]:
     """Return all that is wrong with a node that has answered; *own* is its address, *compute* what it computes on."""
     found = []
     if answers.fingerprint is not None and (words := orders.differences(here, answers.fingerprint)):

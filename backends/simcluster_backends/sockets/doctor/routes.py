@@ -19,7 +19,7 @@ SSH_PORT = 22
 
 
 @dataclass(frozen=True)
-class Route:
+class PacketRoute:
     """How packets to *to* leave this machine; None where the system does not tell."""
 
     to: str
@@ -28,7 +28,7 @@ class Route:
     gateway: str | None = None
 
 
-async def route_to(host: str) -> Route | None:
+async def route_to(host: str) -> PacketRoute | None:
     """Return the route to *host*, None if there is none."""
     try:
         async with asyncio.timeout(REACH_S):
@@ -40,7 +40,7 @@ async def route_to(host: str) -> Route | None:
     if source is None:
         return None
     interface, gateway = await _told(address)
-    return Route(address, source, interface, gateway)
+    return PacketRoute(address, source, interface, gateway)
 
 
 async def why_unreachable(host: str, port: int) -> str:

@@ -14,11 +14,11 @@ from simcluster.job import Remote
 from simcluster.process.platforms import need_unix
 from simcluster.topology import Node, Topology
 from simcluster.topology.model.compute import CPU
-from simcluster_backends.sockets.doctor.probe import Answers, probe
+from simcluster_backends.sockets.doctor.probe import MachineAnswers, probe
 from simcluster_backends.sockets.doctor.problems import Trouble, troubles_of, why_not_asked
-from simcluster_backends.sockets.doctor.routes import Route, route_to, why_unreachable
+from simcluster_backends.sockets.doctor.routes import PacketRoute, route_to, why_unreachable
 from simcluster_backends.sockets.launcher.facts import why_not_ours
-from simcluster_backends.sockets.launcher.orders import Examine, Fingerprint, fingerprint
+from simcluster_backends.sockets.launcher.orders import ExamineOrder, Fingerprint, fingerprint
 from simcluster_backends.sockets.net.addresses import resolved
 from simcluster_backends.sockets.net.ssh import Ssh
 
@@ -30,7 +30,7 @@ Way = Literal["ssh", "here", "by hand"]
 
 
 @dataclass
-class Row:
+class DoctorRow:
     """One node. Numbers and versions are None where its machine did not tell them."""
 
     node: str
@@ -43,14 +43,14 @@ class Row:
     torch: str | None = None
     clock_offset_ms: float | None = None
     clock_uncertainty_ms: float | None = None
-    route: Route | None = None
+    route: PacketRoute | None = None
     free_memory_bytes: int | None = None
     accelerator: str | None = None
     compute: str = CPU
     problems: list[Trouble] = field(default_factory=list)
 
 
-def doctor(topology: Topology, timeout_s: float, config: str | None, options: Sequence[str]) -> list[Row]:
+def doctor(topology: Topology, timeout_s: float, config: str | None, options: Sequence[str]) -> list[DoctorRow]:
     """Examine every worker of *topology*; *config* and *options* are ssh's. Raise UsageError."""
     need_unix("nodes")
     problems = [
@@ -69,23 +69,23 @@ class _Examination:
     def __init__(self, nodes: Sequence[Node], timeout_s: float, ssh: Ssh) -> None:
         self._nodes, self._timeout_s, self._ssh = nodes, timeout_s, ssh
         self._ways: dict[str, Way] = {}
-        self._asking: dict[Any, asyncio.Task[Answers]] = {}
+        self._asking: dict[Any, asyncio.Task[MachineAnswers]] = {}
         self._at_once = asyncio.Semaphore(AT_ONCE)
 
-    async def rows(self) -> list[Row]:
+    async def rows(self) -> list[DoctorRow]:
         here = await asyncio.to_thread(fingerprint)
         self._ways = await asyncio.to_thread(lambda: {node.name: _way(node) for node in self._nodes})
         return await asyncio.gather(*(self._row(node, here) for node in self._nodes))
 
-    async def _row(self, node: Node, here: Fingerprint) -> Row:
-        row = Row(node.name, self._ways[node.name], node.ssh, node.address, compute=node.compute)
+    async def _row(self, node: Node, here: Fingerprint) -> DoctorRow:
+        row = DoctorRow(node.name, self._ways[node.name], node.ssh, node.address, compute=node.compute)
         looking = asyncio.create_task(self._look_for(node, row))
         if row.way != "by hand":
             self._fill(row, await self._answers(node), here)
         await looking
         return row
 
-    async def _look_for(self, node: Node, row: Row) -> None:
+    async def _look_for(self, node: Node, row: DoctorRow) -> None:
         """Find the route to *node* and, at its address, whether anything is there."""
         if row.way == "here":
             return
@@ -103,7 +103,7 @@ class _Examination:
             what = f"nothing answers at {node.address}: {reason}"
             row.problems.append(Trouble(what, "check cable, address, firewall, and whether it sleeps: docs/shelf.md"))
 
-    async def _answers(self, node: Node) -> Answers:
+    async def _answers(self, node: Node) -> MachineAnswers:
         """Return the answers of the machine of *node*."""
         machine = self._machine(node)
         if machine not in self._asking:
@@ -114,11 +114,11 @@ class _Examination:
             else:
                 words = [*(node.command or Remote.command), "node", node.name, "--launched"]
                 command = self._ssh.command(node.ssh, words)
-            question = Examine(list(dict.fromkeys(own)), list(dict.fromkeys(peers)))
+            question = ExamineOrder(list(dict.fromkeys(own)), list(dict.fromkeys(peers)))
             self._asking[machine] = asyncio.create_task(self._probe(command, question))
         return await self._asking[machine]
 
-    async def _probe(self, command: Sequence[str], question: Examine) -> Answers:
+    async def _probe(self, command: Sequence[str], question: ExamineOrder) -> MachineAnswers:
         async with self._at_once:
             return await probe(command, question, self._timeout_s)
 
@@ -128,7 +128,7 @@ class _Examination:
             return node.name
         return node.ssh, node.command if node.ssh is not None else ()
 
-    def _fill(self, row: Row, answers: Answers, here: Fingerprint) -> None:
+    def _fill(self, row: DoctorRow, answers: MachineAnswers, here: Fingerprint) -> None:
         versions = answers.fingerprint.versions if answers.fingerprint is not None else {}
         row.python, row.simcluster, row.torch = map(versions.get, ("python", "simcluster", "torch"))
         if row.way == "ssh":

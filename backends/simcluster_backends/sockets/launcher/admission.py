@@ -9,11 +9,11 @@ from functools import partial
 
 from simcluster.errors import ABSENT, ENDED, LaunchFailed, SimclusterError, nearest
 from simcluster.job import unlike
-from simcluster_backends.sockets.launcher.member import Member
-from simcluster_backends.sockets.wire.messages import Addresses, Go, Outcome, Stop
+from simcluster_backends.sockets.launcher.member import NodeHandle
+from simcluster_backends.sockets.wire.messages import Addresses, GoOrder, NodeOutcome, StopOrder
 
 
-def refusal(name: str, members: Sequence[Member]) -> str | None:
+def refusal(name: str, members: Sequence[NodeHandle]) -> str | None:
     """Return why a node called *name* may not join; None if that node is expected and absent."""
     member = next((member for member in members if member.name == name), None)
     if member is None:
@@ -22,14 +22,14 @@ def refusal(name: str, members: Sequence[Member]) -> str | None:
     return f"the name {name!r} is taken" if taken else None
 
 
-def are_enough(members: Sequence[Member], min_workers: int | None) -> bool:
+def are_enough(members: Sequence[NodeHandle], min_workers: int | None) -> bool:
     """Return whether the run can begin: never without rank 0, which evaluates and hosts any server."""
     expected = [member for member in members if member.gone is None]
     ready = [member for member in expected if member.listening is not None]
     return len(ready) >= min(min_workers or len(expected), len(expected)) and expected[:1] == ready[:1]
 
 
-def begin_with(members: Sequence[Member]) -> list[Member]:
+def begin_with(members: Sequence[NodeHandle]) -> list[NodeHandle]:
     """Return the founders: the ready *members*, each sent the addresses. The others join late, if they join."""
     founders = [member for member in members if member.gone is None and member.listening is not None]
     for member in members:
@@ -44,7 +44,7 @@ def begin_with(members: Sequence[Member]) -> list[Member]:
     return founders
 
 
-def check_alike(members: Sequence[Member]) -> None:
+def check_alike(members: Sequence[NodeHandle]) -> None:
     """Raise LaunchFailed if some of *members*, which have prepared their parts, hold other samples than others."""
     if found := unlike({member.label: member.held for member in members}):
         raise LaunchFailed("not every rank has the same data", found)
@@ -63,7 +63,7 @@ class StartLimit:
             self._limit.reschedule(min(asyncio.get_running_loop().time() + self._start_s, self._latest_s))
 
 
-def missing(members: Sequence[Member], founders: Sequence[Member]) -> list[str]:
+def missing(members: Sequence[NodeHandle], founders: Sequence[NodeHandle]) -> list[str]:
     """Describe the nodes that keep the run from beginning; *founders* is empty until they are known."""
     return [
         f"{member.label} has not {'become ready' if founders else 'joined'}"
@@ -75,7 +75,7 @@ def missing(members: Sequence[Member], founders: Sequence[Member]) -> list[str]:
 log = logging.getLogger("simcluster.sockets")
 
 
-class Comers:
+class LateJoiners:
     """The late joiners among *members*. *changed* is set at every change of a member.
 
     *start* starts a member's process and *kill* ends it. *came* is called when a member has joined, with the reason
@@ -85,12 +85,12 @@ class Comers:
 
     def __init__(
         self,
-        members: Sequence[Member],
+        members: Sequence[NodeHandle],
         changed: asyncio.Event,
         *,
-        start: Callable[[Member], Awaitable[None]],
-        kill: Callable[[Member], object],
-        came: Callable[[Member, str], object],
+        start: Callable[[NodeHandle], Awaitable[None]],
+        kill: Callable[[NodeHandle], object],
+        came: Callable[[NodeHandle, str], object],
         at_s: Callable[[], float],
         patience_s: float,
         loop_s: float,
@@ -117,18 +117,18 @@ class Comers:
         task = self._bringing[rank] = asyncio.create_task(self._bring(self._members[rank]))
         task.add_done_callback(partial(self._brought, rank))
 
-    def joined(self, member: Member) -> None:
+    def joined(self, member: NodeHandle) -> None:
         """Expect *member*, which has connected in place of a lost node, perhaps started by hand."""
         if not member.is_coming:
             member.restart()
             self._expect(member)
 
-    def lost(self, member: Member) -> None:
+    def lost(self, member: NodeHandle) -> None:
         """Drop *member* if it was joining: its process has exited."""
         if member.is_coming:
             self._give_up(member, "its process exited before it had joined")
 
-    def refused(self, member: Member, outcome: Outcome) -> None:
+    def refused(self, member: NodeHandle, outcome: NodeOutcome) -> None:
         """Drop *member*, which could not connect or prepare itself."""
         self._give_up(member, outcome.failure.text if outcome.failure is not None else "it has nothing to do")
 
@@ -144,7 +144,7 @@ class Comers:
 
     # inside
 
-    async def _bring(self, member: Member) -> None:
+    async def _bring(self, member: NodeHandle) -> None:
         await self._until(lambda: member.ended and member.exited and member.connection is None)
         if member.gone is None or member.is_coming:
             return  # it had finished, or was started elsewhere
@@ -155,7 +155,7 @@ class Comers:
         except (SimclusterError, OSError) as error:
             self._give_up(member, str(error))
 
-    def _expect(self, member: Member) -> None:
+    def _expect(self, member: NodeHandle) -> None:
         """Drop *member* unless it listens in time: others may wait for it."""
         incarnation, loop = member.incarnation, asyncio.get_running_loop()
         latest_s = loop.time() + self._loop_s
@@ -176,14 +176,14 @@ class Comers:
         self._changed.set()
 
     async def _take_in_all(self) -> None:
-        def ready() -> list[Member]:
+        def ready() -> list[NodeHandle]:
             return [member for member in self._members if member.is_coming and member.listening is not None]
 
         while True:
             await self._until(lambda: bool(ready()))
             await self._take_in(ready()[0])
 
-    async def _take_in(self, member: Member) -> None:
+    async def _take_in(self, member: NodeHandle) -> None:
         others = [other for other in self._members if other is not member]
         gone = {other.rank: _why(other) for other in others if not other.is_there}
         addresses = [other.listening or ("", 0) for other in self._members]
@@ -199,14 +199,14 @@ class Comers:
         if member.is_coming:
             reason, member.is_coming, member.gone = member.gone or "", False, None
             self._came(member, reason)
-            member.tell(Go(self._at_s()))
+            member.tell(GoOrder(self._at_s()))
 
-    def _give_up(self, member: Member, why: str) -> None:
+    def _give_up(self, member: NodeHandle, why: str) -> None:
         log.warning("%s did not join: %s", member.label, why)
         member.is_coming, member.listening, member.connected = False, None, False
         self._kill(member)
         if member.connection is not None:
-            member.tell(Stop(why))
+            member.tell(StopOrder(why))
             member.connection.close(why)
         self._changed.set()
 
@@ -216,7 +216,7 @@ class Comers:
             await self._changed.wait()
 
 
-def _why(member: Member) -> str:
+def _why(member: NodeHandle) -> str:
     """Return why no node can connect to *member*."""
     failure = member.outcome.failure if member.outcome is not None else None
     return member.gone or (f"failed: {failure.text}" if failure is not None else ENDED)

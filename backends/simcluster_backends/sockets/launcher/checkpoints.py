@@ -16,33 +16,33 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from simcluster.checkpoints.shard import Shard
-from simcluster_backends.sockets.wire.messages import BeginWith, ShardPiece, Stored, in_pieces
+from simcluster_backends.sockets.wire.messages import CheckpointPiece, ShardPiece, ShardReply, in_pieces
 
 if TYPE_CHECKING:
-    from simcluster.checkpoints.gather import Keeping
-    from simcluster_backends.sockets.launcher.member import Member
+    from simcluster.checkpoints.gather import CheckpointKeeping
+    from simcluster_backends.sockets.launcher.member import NodeHandle
 
 log = logging.getLogger("simcluster.sockets")
 
 
-class FromNodes:
+class NodeShards:
     """The shards that nodes hand in, and those they begin with."""
 
-    def __init__(self, keeping: Keeping | None, members: Sequence[Member]) -> None:
+    def __init__(self, keeping: CheckpointKeeping | None, members: Sequence[NodeHandle]) -> None:
         self._keeping, self._members = keeping, members
         self._pieces: dict[int, list[bytes]] = {}
         self._writer = ThreadPoolExecutor(1, thread_name_prefix="checkpoints")
         self._loop = asyncio.get_running_loop()
 
-    def welcome(self, member: Member) -> None:
+    def welcome(self, member: NodeHandle) -> None:
         """Send *member*, which has just joined, the shard that it begins with."""
         self._pieces.pop(member.rank, None)  # from an earlier incarnation
         shard = self._keeping.begins_with(member.rank) if self._keeping is not None else None
         if shard is not None:
             for piece, last in in_pieces(msgspec.msgpack.encode(shard)):
-                member.tell(BeginWith(piece, last))
+                member.tell(CheckpointPiece(piece, last))
 
-    def hear(self, member: Member, message: ShardPiece) -> None:
+    def hear(self, member: NodeHandle, message: ShardPiece) -> None:
         """Take the next piece of the shard that *member* hands in."""
         pieces = self._pieces.setdefault(member.rank, [])
         pieces.append(message.content)
@@ -54,11 +54,11 @@ class FromNodes:
         """Return when everything handed in has been written."""
         await asyncio.to_thread(self._writer.shutdown)
 
-    def _write(self, pieces: list[bytes], member: Member, lost: set[int]) -> None:
+    def _write(self, pieces: list[bytes], member: NodeHandle, lost: set[int]) -> None:
         try:
             if self._keeping is not None:
                 self._keeping.add(msgspec.msgpack.decode(b"".join(pieces), type=Shard), lost)
         except Exception:
             log.exception("cannot keep the checkpoint shard of %s; the run continues", member.label)
         with suppress(RuntimeError):  # the run has ended
-            self._loop.call_soon_threadsafe(member.tell, Stored())
+            self._loop.call_soon_threadsafe(member.tell, ShardReply())

@@ -9,11 +9,11 @@ from contextlib import suppress
 
 from simcluster.errors import ABSENT
 from simcluster_backends.common.verdict import Verdict
-from simcluster_backends.sockets.launcher.admission import Comers
-from simcluster_backends.sockets.launcher.faults import Faults
-from simcluster_backends.sockets.launcher.member import Member
+from simcluster_backends.sockets.launcher.admission import LateJoiners
+from simcluster_backends.sockets.launcher.faults import LauncherFaults
+from simcluster_backends.sockets.launcher.member import NodeHandle
 from simcluster_backends.sockets.launcher.starters import Starters
-from simcluster_backends.sockets.wire.messages import End, PeerGone, Stop
+from simcluster_backends.sockets.wire.messages import ExitOrder, PeerGone, StopOrder
 
 STOP_S = 3.0
 """How long a node of a failed run may take to hand in its results, or the next piece of them."""
@@ -33,12 +33,12 @@ class Departures:
 
     def __init__(
         self,
-        members: Sequence[Member],
+        members: Sequence[NodeHandle],
         changed: asyncio.Event,
         dead_s: float,
         verdict: Verdict,
-        faults: Faults,
-        comers: Comers,
+        faults: LauncherFaults,
+        comers: LateJoiners,
         starters: Starters,
         at_s: Callable[[], float],
         revivals: int = 0,
@@ -53,7 +53,7 @@ class Departures:
         """End a failed run: every node hands in what it has."""
         self.is_stopping = True
         for member in self._members:
-            member.tell(Stop(reason))
+            member.tell(StopOrder(reason))
         try:
             async with asyncio.timeout(STOP_S) as limit:
                 pieces = 0
@@ -73,7 +73,7 @@ class Departures:
         self.has_begun_to_end = True
         self._starters.abandon()
         for member in self._members:
-            member.tell(End())
+            member.tell(ExitOrder())
         try:
             async with asyncio.timeout(STOP_S):
                 await self._exits_of_lost()
@@ -103,34 +103,34 @@ class Departures:
         for member in self._members:
             self._kill(member)
 
-    def _kill(self, member: Member) -> None:
+    def _kill(self, member: NodeHandle) -> None:
         member.is_killed = True
         self._starters.signal(member, "SIGKILL")
 
     # losses before the end
 
-    def let_go(self, member: Member, reason: str) -> None:
+    def let_go(self, member: NodeHandle, reason: str) -> None:
         """End *member*, which has left as ordered and notified its peers; notify the late joiners too."""
         member.gone = reason
         self._faults.has_left(member.rank)
         for other in self._members:
             if other.is_coming:
                 other.tell(PeerGone(member.rank, reason, member.incarnation))
-        member.tell(End())
+        member.tell(ExitOrder())
 
-    def came(self, member: Member, reason: str) -> None:
+    def came(self, member: NodeHandle, reason: str) -> None:
         """Note that *member*, absent until now for *reason*, has joined."""
         log.info("%s has joined, %s before", member.label, reason)
         self._faults.came(member.rank)
         self._verdict.came(member.rank, reason)
         self._changed.set()
 
-    def left(self, member: Member, reason: str) -> None:
+    def left(self, member: NodeHandle, reason: str) -> None:
         member.connection = None
         self._drop(member)
         self._died(member, f"its process is gone ({reason})")
 
-    def exited(self, member: Member, code: int | None) -> None:
+    def exited(self, member: NodeHandle, code: int | None) -> None:
         if code and not member.is_killed and member.rank not in self._faults.planned:
             member.exit_code = code
             self._tell_exit(member)
@@ -142,7 +142,7 @@ class Departures:
             self._died(member, f"its process ended{how} before it joined; {seen}")
         self._changed.set()
 
-    def _died(self, member: Member, reason: str) -> None:
+    def _died(self, member: NodeHandle, reason: str) -> None:
         """Note a loss without an outcome. Peers are notified, since a silent node has not closed its connections."""
         self._changed.set()
         if member.ended or self.has_begun_to_end:
@@ -153,33 +153,33 @@ class Departures:
         self.tell_others(member, reason)
         self._revive(member)
 
-    def _tell_exit(self, member: Member) -> None:
+    def _tell_exit(self, member: NodeHandle) -> None:
         """Log what ended a lost process, which its connection does not tell; the two ends come in either order."""
         if member.gone is not None and member.exit_code is not None:
             log.warning("%s: its process ended with exit code %d", member.label, member.exit_code)
             member.exit_code = None
 
-    def _drop(self, member: Member) -> None:
+    def _drop(self, member: NodeHandle) -> None:
         """Drop *member* if it was joining; start it again if it had been lost before."""
         if member.is_coming:
             self._comers.lost(member)
             if member.gone != ABSENT and not self.has_begun_to_end:
                 self._revive(member)
 
-    def _revive(self, member: Member) -> None:
+    def _revive(self, member: NodeHandle) -> None:
         """Start the process of *member* again, which the plan did not end, unless there were too many revivals."""
         revives = self._revivals > 0 and self._at_s() > 0 and not self.is_stopping
         if revives and not member.by_hand and member.rank not in self._faults.planned:
             self._revivals -= 1
             self._comers.bring(member.rank)
 
-    def give_up_on(self, member: Member) -> None:
+    def give_up_on(self, member: NodeHandle) -> None:
         self._died(member, f"silent for {self._dead_s:g} s")
         self._kill(member)
         if member.connection is not None:
             member.connection.abort("silent for too long")
 
-    def tell_others(self, member: Member, reason: str) -> None:
+    def tell_others(self, member: NodeHandle, reason: str) -> None:
         for other in self._members:
             if other is not member and (other.is_coming or not other.ended):
                 other.tell(PeerGone(member.rank, reason, member.incarnation))

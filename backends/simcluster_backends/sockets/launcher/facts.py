@@ -8,16 +8,16 @@ from typing import Any
 
 from simcluster.process.accelerators import accelerators_here
 from simcluster.process.memory import free_memory_bytes
-from simcluster_backends.sockets.launcher.orders import Examine, Facts
+from simcluster_backends.sockets.launcher.orders import ExamineOrder, MachineFacts
 from simcluster_backends.sockets.net.addresses import facing
 
 
-def examine(question: Examine) -> Facts:
+def examine(question: ExamineOrder) -> MachineFacts:
     """Return the facts of this machine. Imports torch, which may take seconds."""
     unusable = {address: reason for address in question.own if (reason := why_not_ours(address))}
     sources = {address: facing(address) or "" for address in question.peers}
     name = accelerator()
-    return Facts(free_memory_bytes(), name, unusable, sources, accelerators_here() if name else {})
+    return MachineFacts(free_memory_bytes(), name, unusable, sources, accelerators_here() if name else {})
 
 
 def why_not_ours(address: str) -> str:

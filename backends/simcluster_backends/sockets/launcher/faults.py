@@ -15,9 +15,9 @@ from simcluster.fault_plans import kinds
 from simcluster.fault_plans.log import FaultLog
 from simcluster.job import ClusterJob
 from simcluster_backends.sockets.launcher.fork_process import SignalName
-from simcluster_backends.sockets.launcher.member import Member
+from simcluster_backends.sockets.launcher.member import NodeHandle
 from simcluster_backends.sockets.wire import messages
-from simcluster_backends.sockets.wire.messages import Hold, Resets
+from simcluster_backends.sockets.wire.messages import HoldOrder, ResetOrder
 
 SUPPORTED = (
     *(kinds.Crash, kinds.Restart, kinds.Join, kinds.Leave, kinds.Hang, kinds.Slow),
@@ -69,7 +69,7 @@ def slow_spells(job: ClusterJob, rank: int) -> list[tuple[kinds.Spell, float]]:
     ]
 
 
-def holds(job: ClusterJob, rank: int) -> list[Hold]:
+def holds(job: ClusterJob, rank: int) -> list[HoldOrder]:
     """Return when the node of *rank* is cut off from which peers."""
     orders = []
     for fault, pairs in _cuts(job):
@@ -77,11 +77,11 @@ def holds(job: ClusterJob, rank: int) -> list[Hold]:
         for peer in range(len(job.names)):
             if peer != rank and (way := (pairs(rank, peer), pairs(peer, rank))) != (False, False):
                 ways.setdefault(way, []).append(peer)
-        orders += [Hold(peers, sends, receives, list(fault.spells)) for (sends, receives), peers in ways.items()]
+        orders += [HoldOrder(peers, sends, receives, list(fault.spells)) for (sends, receives), peers in ways.items()]
     return orders
 
 
-def resets(job: ClusterJob, rank: int) -> list[Resets]:
+def resets(job: ClusterJob, rank: int) -> list[ResetOrder]:
     """Return the resets of the node of *rank*, with their times and peers: a node resets those of higher ranks only."""
     orders = []
     for fault in job.faults:
@@ -89,7 +89,7 @@ def resets(job: ClusterJob, rank: int) -> list[Resets]:
             pairs = kinds.severed(fault, job.topology)
             peers = [peer for peer in range(rank + 1, len(job.names)) if pairs(rank, peer)]
             if peers:
-                orders.append(Resets(peers, [at_s for at_s, _ in fault.spells]))
+                orders.append(ResetOrder(peers, [at_s for at_s, _ in fault.spells]))
     return orders
 
 
@@ -104,7 +104,7 @@ def _cuts(job: ClusterJob) -> list[tuple[kinds.Fault, kinds.Pairs]]:
     ]
 
 
-class Faults:
+class LauncherFaults:
     """The faults of one run, from its start to its end.
 
     *signal* acts on the process of a member, and *bring* starts a process in the place of a rank.
@@ -116,9 +116,9 @@ class Faults:
     def __init__(
         self,
         job: ClusterJob,
-        members: Sequence[Member],
+        members: Sequence[NodeHandle],
         dead_s: float,
-        signal: Callable[[Member, SignalName], object],
+        signal: Callable[[NodeHandle, SignalName], object],
         bring: Callable[[int], object],
     ) -> None:
         self._job, self._members, self._dead_s = job, members, dead_s
@@ -197,7 +197,7 @@ class Faults:
             self._kill(member)
         elif isinstance(fault, kinds.Leave):
             self._told.append((fault, member.incarnation))
-            member.tell(messages.Leave())
+            member.tell(messages.LeaveOrder())
         elif isinstance(fault, kinds.Hang):
             self._signal(member, "SIGSTOP")
             self.planned.setdefault(fault.rank, kinds.hung(self._dead_s))
@@ -218,8 +218,8 @@ class Faults:
             if self.planned.get(fault.rank) == kinds.hung(self._dead_s):
                 del self.planned[fault.rank]
 
-    def _kill(self, member: Member) -> None:
+    def _kill(self, member: NodeHandle) -> None:
         if member.by_hand:
-            member.tell(messages.Crash())
+            member.tell(messages.CrashOrder())
         else:
             self._signal(member, "SIGKILL")

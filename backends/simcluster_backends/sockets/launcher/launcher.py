@@ -18,7 +18,7 @@ from simcluster.watching.board import Telemetry
 from simcluster.watching.telling import NodeRows, link_telemetry
 from simcluster_backends.common.verdict import Verdict
 from simcluster_backends.sockets.launcher.admission import (
-    Comers,
+    LateJoiners,
     StartLimit,
     are_enough,
     begin_with,
@@ -26,22 +26,22 @@ from simcluster_backends.sockets.launcher.admission import (
     missing,
     refusal,
 )
-from simcluster_backends.sockets.launcher.checkpoints import FromNodes
+from simcluster_backends.sockets.launcher.checkpoints import NodeShards
 from simcluster_backends.sockets.launcher.departures import Departures
-from simcluster_backends.sockets.launcher.faults import Faults
-from simcluster_backends.sockets.launcher.member import Member, members_of
+from simcluster_backends.sockets.launcher.faults import LauncherFaults
+from simcluster_backends.sockets.launcher.member import NodeHandle, members_of
 from simcluster_backends.sockets.launcher.node_job import node_job
 from simcluster_backends.sockets.launcher.reporting import Reporter, reporting
-from simcluster_backends.sockets.launcher.settings import Options
+from simcluster_backends.sockets.launcher.settings import SocketOptions
 from simcluster_backends.sockets.launcher.starters import Starters
 from simcluster_backends.sockets.launcher.watchdog import Watch
 from simcluster_backends.sockets.net.addresses import open_socket, show_endpoint
 from simcluster_backends.sockets.net.connection import Connection
-from simcluster_backends.sockets.net.listener import Listener
+from simcluster_backends.sockets.net.listener import SocketListener
 from simcluster_backends.sockets.net.tls import tls_of_launcher
 from simcluster_backends.sockets.wire.frame import Frame
-from simcluster_backends.sockets.wire.handshake import RUN_IS_OVER, Handshake, Identity
-from simcluster_backends.sockets.wire.messages import Beat, Go, Leave, Outcome, ShardPiece, read_from_node
+from simcluster_backends.sockets.wire.handshake import RUN_IS_OVER, Handshake, PeerIdentity
+from simcluster_backends.sockets.wire.messages import Beat, GoOrder, LeaveOrder, NodeOutcome, ShardPiece, read_from_node
 
 log = logging.getLogger("simcluster.sockets")
 
@@ -49,12 +49,12 @@ log = logging.getLogger("simcluster.sockets")
 class Launcher:
     """One run. `run` returns its record, failed or not; only an invalid request raises."""
 
-    def __init__(self, job: ClusterJob, options: Options, key: bytes, reporter: Reporter) -> None:
+    def __init__(self, job: ClusterJob, options: SocketOptions, key: bytes, reporter: Reporter) -> None:
         self.job, self.options, self._reporter = job, options, reporter
         self._key, self._run_id = key, secrets.token_bytes(16)
         self.members = members_of(job)
-        self._safekeeping = FromNodes(job.keeping, self.members)
-        self._listener = Listener(self._handshake, self._joined, tls=tls_of_launcher(options.tls))
+        self._safekeeping = NodeShards(job.keeping, self.members)
+        self._listener = SocketListener(self._handshake, self._joined, tls=tls_of_launcher(options.tls))
         self._starters = Starters(job, options, key, lambda member, code: self._departures.exited(member, code))
         self._loop = asyncio.get_running_loop()
         self._changed = asyncio.Event()
@@ -69,7 +69,7 @@ class Launcher:
             give_up=self._lose_patience,
             expects=lambda: bool(self._faults.away) or self._comers.any,
         )
-        self._comers = Comers(
+        self._comers = LateJoiners(
             self.members,
             self._changed,
             start=lambda member: self._starters.start_again([member], self._where),
@@ -79,7 +79,7 @@ class Launcher:
             patience_s=options.start_s,
             loop_s=options.loop_s,
         )
-        self._faults = Faults(job, self.members, options.dead_s, self._starters.signal, self._comers.bring)
+        self._faults = LauncherFaults(job, self.members, options.dead_s, self._starters.signal, self._comers.bring)
         self.verdict = Verdict(list(job.names), self._faults.planned, self._faults.cut_off)
         self._departures = Departures(
             self.members, self._changed, options.dead_s, self.verdict, self._faults, self._comers, self._starters,
@@ -128,7 +128,7 @@ class Launcher:
 
     async def _start(self) -> None:
         """Admit all nodes, send them the addresses, wait until all are connected, go."""
-        founders: list[Member] = []
+        founders: list[NodeHandle] = []
         for rank in self._faults.away:
             self.members[rank].gone = ABSENT
         try:
@@ -153,7 +153,7 @@ class Launcher:
         self._started_s = time.perf_counter()
         self._watch.start()
         for member in founders:
-            member.tell(Go())
+            member.tell(GoOrder())
         self._faults.start()
         self._comers.begin()
 
@@ -166,10 +166,10 @@ class Launcher:
     # what happens
 
     def _handshake(self) -> Handshake:
-        def admit(peer: Identity) -> str | None:
+        def admit(peer: PeerIdentity) -> str | None:
             return RUN_IS_OVER if self._departures.has_begun_to_end else refusal(peer.name, self.members)
 
-        me = Identity("control", "launcher", -1, self._run_id)
+        me = PeerIdentity("control", "launcher", -1, self._run_id)
         return Handshake(self._key, me, accepts=True, admit=admit)
 
     def _joined(self, connection: Connection) -> None:
@@ -186,13 +186,13 @@ class Launcher:
         member.tell(node_job(self.job, self.options, member.rank, self._run_id, late=late))
         self._safekeeping.welcome(member)
 
-    def _receive(self, member: Member, frame: Frame) -> None:
+    def _receive(self, member: NodeHandle, frame: Frame) -> None:
         message, steps = read_from_node(frame), member.steps
         member.heard_s = self._loop.time()
         if isinstance(message, ShardPiece):
             self._safekeeping.hear(member, message)
             return
-        if isinstance(message, Outcome) and member.is_coming:
+        if isinstance(message, NodeOutcome) and member.is_coming:
             self._comers.refused(member, message)
             return
         member.hear(message)
@@ -201,7 +201,7 @@ class Launcher:
         if member.steps > steps:
             self._faults.on_step(member.rank, member.steps)
             self._note_progress(member)
-        if isinstance(message, Outcome):
+        if isinstance(message, NodeOutcome):
             if message.failure is None:
                 self.verdict.ended_well()
             else:
@@ -212,7 +212,7 @@ class Launcher:
                     self._departures.tell_others(member, f"failed: {message.failure.text}")
         self._changed.set()
 
-    def _note_progress(self, member: Member) -> None:
+    def _note_progress(self, member: NodeHandle) -> None:
         if self.job.on_progress is not None:
             try:
                 self.job.on_progress(member.rank, member.steps)
@@ -223,7 +223,7 @@ class Launcher:
         """Ask the nodes called *names* to leave, as SIGTERM does; called until they have. Not before the start."""
         for member in self.members:
             if self._started_s is not None and member.name in names and not member.ended:
-                member.tell(Leave(NOTICE_S))
+                member.tell(LeaveOrder(NOTICE_S))
 
     # losing patience
 
@@ -275,7 +275,7 @@ class _GiveUp(Exception):
     """The run has failed; the verdict has the cause."""
 
 
-async def run_job(job: ClusterJob, options: Options, key: bytes) -> RunRecord:
+async def run_job(job: ClusterJob, options: SocketOptions, key: bytes) -> RunRecord:
     """Run *job*, again if it is lost and *options* allow it, as `simcluster.experiment.restarts` says.
 
     Raise UsageError if its rendezvous cannot be listened at, or its configuration is too long.

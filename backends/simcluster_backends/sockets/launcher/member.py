@@ -10,17 +10,17 @@ from simcluster.job import ClusterJob, Remote
 from simcluster.paths.spool import Spool
 from simcluster.runs.record import Metric, NodeRecord, Span, put_back
 from simcluster.watching.board import NodeTelemetry
-from simcluster.watching.telling import NodeRows, Noted, with_rows
+from simcluster.watching.telling import NodeRows, RowContents, with_rows
 from simcluster_backends.common.failure import LEFT
 from simcluster_backends.common.log_line import MACHINE
 from simcluster_backends.common.waiting import wait_in_words
-from simcluster_backends.common.watchdog import Progress
+from simcluster_backends.common.watchdog import NodeProgress
 from simcluster_backends.sockets.net.connection import Connection
 from simcluster_backends.sockets.wire import messages
 
 
 @dataclass
-class Member:
+class NodeHandle:
     """One node, from its start to its end. It has ended when *outcome* or *gone* is set.
 
     A node that rejoins is another *incarnation*; *is_coming* from when its process starts, or connects, until it has
@@ -39,19 +39,19 @@ class Member:
     connected: bool = False
     held: list[str] = field(default_factory=list)
     heard_s: float = 0.0
-    status: messages.Status | None = None
+    status: messages.NodeStatus | None = None
     metrics: list[Metric] = field(default_factory=list)
     spans: list[Span] = field(default_factory=list)
     evaluations: list[Metric] = field(default_factory=list)
     order: list[bytes] = field(default_factory=list)
     pieces: Spool = field(default_factory=Spool)
-    outcome: messages.Outcome | None = None
+    outcome: messages.NodeOutcome | None = None
     gone: str | None = None
     is_killed: bool = False  # by the launcher
     incarnation: int = 0
     is_coming: bool = False
     before: list[NodeRecord] = field(default_factory=list)
-    noted: Noted = field(default_factory=Noted)
+    noted: RowContents = field(default_factory=RowContents)
 
     @property
     def label(self) -> str:
@@ -91,21 +91,21 @@ class Member:
             self.connection.put(messages.control_frame(message))
 
     def hear(self, message: messages.FromNode) -> None:
-        if isinstance(message, messages.Status):
+        if isinstance(message, messages.NodeStatus):
             self.status = message
-        elif isinstance(message, messages.Rows):
+        elif isinstance(message, messages.RecordRows):
             self.metrics += message.metrics
             self.spans += message.spans
             self.evaluations += message.evaluations
-        elif isinstance(message, messages.Ordered):
+        elif isinstance(message, messages.OrderPiece):
             self.order.append(message.content)
-        elif isinstance(message, messages.Piece):
+        elif isinstance(message, messages.WeightsPiece):
             self.pieces.append(message.content)
-        elif isinstance(message, messages.Listening):
+        elif isinstance(message, messages.ListenAddress):
             self.listening = (message.host, message.port)
-        elif isinstance(message, messages.Connected):
+        elif isinstance(message, messages.ConnectionReport):
             self.connected, self.held = True, message.held
-        elif isinstance(message, messages.Outcome):
+        elif isinstance(message, messages.NodeOutcome):
             self.outcome = message
 
     @property
@@ -118,10 +118,12 @@ class Member:
         return self.status.steps if self.status is not None else 0
 
     @property
-    def progress(self) -> Progress:
+    def progress(self) -> NodeProgress:
         said = self.status
         return (
-            Progress(said.moved, said.done, said.computing, said.waits, said.ended) if said is not None else Progress()
+            NodeProgress(said.moved, said.done, said.computing, said.waits, said.ended)
+            if said is not None
+            else NodeProgress()
         )
 
     @property
@@ -203,11 +205,11 @@ def together(lives: Sequence[NodeRecord]) -> NodeRecord:
     return record
 
 
-def members_of(job: ClusterJob) -> list[Member]:
+def members_of(job: ClusterJob) -> list[NodeHandle]:
     """Return one member per node of *job*, by rank."""
     alone: list[None] = [None] * len(job.names)
     places = zip(job.names, job.addresses or alone, job.remotes or alone, strict=True)
     return [
-        Member(rank, name, by_hand=address is not None, remote=remote)
+        NodeHandle(rank, name, by_hand=address is not None, remote=remote)
         for rank, (name, address, remote) in enumerate(places)
     ]

@@ -5,7 +5,7 @@ from __future__ import annotations
 from simcluster.job import ClusterJob
 from simcluster.logs import setup as logs
 from simcluster_backends.sockets.launcher.faults import holds, resets, slow_spells
-from simcluster_backends.sockets.launcher.settings import Options
+from simcluster_backends.sockets.launcher.settings import SocketOptions
 from simcluster_backends.sockets.wire.frame import MESSAGE_LIMIT_BYTES
 from simcluster_backends.sockets.wire.messages import Job
 
@@ -13,7 +13,7 @@ LEAST_BYTES = 64 * 1024
 """Lower bound of a node's message limit, however little memory its topology gives it."""
 
 
-def node_job(job: ClusterJob, options: Options, rank: int, run: bytes, *, late: bool = False) -> Job:
+def node_job(job: ClusterJob, options: SocketOptions, rank: int, run: bytes, *, late: bool = False) -> Job:
     """Return the job of the node of *rank*; *late*: the run has begun."""
     most, keeping = _message_limits(job), job.keeping
     settings = logs.current()

@@ -1,7 +1,7 @@
 """The protocol between a launcher and a machine that it reaches by ssh: lines of JSON over ssh's streams.
 
-Other output on these streams, such as a shell's greeting, is passed on as text. Only an Order holds secrets; it goes
-from the launcher's memory to stdin on the machine.
+Other output on these streams, such as a shell's greeting, is passed on as text. Only a StartOrder holds secrets; it
+goes from the launcher's memory to stdin on the machine.
 
 A machine first sends its fingerprint: the versions and sources that must be the same on all machines of a run.
 """
@@ -74,34 +74,34 @@ MARK = b"simcluster "
 """Prefix of a protocol line."""
 
 
-class Report(msgspec.Struct, frozen=True, tag="report"):
+class MachineReport(msgspec.Struct, frozen=True, tag="report"):
     """Machine to launcher, first message: what is installed there."""
 
     fingerprint: Fingerprint
 
 
-class Said(msgspec.Struct, frozen=True, tag="said"):
+class OutputLine(msgspec.Struct, frozen=True, tag="said"):
     """Machine to launcher: *node* printed a line."""
 
     node: str
     line: str
 
 
-class Exited(msgspec.Struct, frozen=True, tag="exited"):
+class ProcessExit(msgspec.Struct, frozen=True, tag="exited"):
     """Machine to launcher: the process of *node* has ended; *code* is None if unknown."""
 
     node: str
     code: int | None
 
 
-class Place(msgspec.Struct, frozen=True):
+class NodeAddress(msgspec.Struct, frozen=True):
     """A node to start; its peers reach it at *listen*, or if "" at the address from which the launcher is reached."""
 
     name: str
     listen: str
 
 
-class Order(msgspec.Struct, frozen=True, tag="order"):
+class StartOrder(msgspec.Struct, frozen=True, tag="order"):
     """Launcher to machine: start *nodes*, which need modules *preloads*.
 
     *files* holds user code and *secrets* TLS files, by path.
@@ -109,7 +109,7 @@ class Order(msgspec.Struct, frozen=True, tag="order"):
 
     rendezvous: str
     key: str
-    nodes: list[Place]
+    nodes: list[NodeAddress]
     files: dict[str, bytes]
     secrets: dict[str, bytes]
     preloads: list[str] = []
@@ -118,34 +118,34 @@ class Order(msgspec.Struct, frozen=True, tag="order"):
         return f"Order({self.rendezvous!r}, {self.nodes!r})"
 
 
-class Signal(msgspec.Struct, frozen=True, tag="signal"):
+class SignalOrder(msgspec.Struct, frozen=True, tag="signal"):
     """Launcher to machine: end, stop or resume the process of *node*."""
 
     node: str
     name: SignalName
 
 
-class Ask(msgspec.Struct, frozen=True, tag="ask"):
-    """Doctor to machine: send a Clock at once."""
+class ClockRequest(msgspec.Struct, frozen=True, tag="ask"):
+    """Doctor to machine: send a ClockReading at once."""
 
     number: int
 
 
-class Clock(msgspec.Struct, frozen=True, tag="clock"):
-    """Machine to doctor: its time when it read the Ask of that *number*."""
+class ClockReading(msgspec.Struct, frozen=True, tag="clock"):
+    """Machine to doctor: its time when it read the ClockRequest of that *number*."""
 
     number: int
     time_s: float
 
 
-class Examine(msgspec.Struct, frozen=True, tag="examine"):
-    """Doctor to machine: send Facts. Nodes there are to listen at *own* addresses and to reach *peers*."""
+class ExamineOrder(msgspec.Struct, frozen=True, tag="examine"):
+    """Doctor to machine: send MachineFacts. Nodes there are to listen at *own* addresses and to reach *peers*."""
 
     own: list[str]
     peers: list[str]
 
 
-class Facts(msgspec.Struct, frozen=True, tag="facts"):
+class MachineFacts(msgspec.Struct, frozen=True, tag="facts"):
     """Machine to doctor: *unusable* maps an own address to the reason, *sources* a peer's to the address that faces it.
 
     A source is "" without a route. *accelerator* is "cuda ...", "mps" or "none", or "" without torch; *accelerators*
@@ -159,8 +159,8 @@ class Facts(msgspec.Struct, frozen=True, tag="facts"):
     accelerators: dict[str, int] = {}
 
 
-FromMachine: TypeAlias = Report | Said | Exited | Clock | Facts
-ToMachine: TypeAlias = Order | Signal | Ask | Examine
+FromMachine: TypeAlias = MachineReport | OutputLine | ProcessExit | ClockReading | MachineFacts
+ToMachine: TypeAlias = StartOrder | SignalOrder | ClockRequest | ExamineOrder
 
 M = TypeVar("M")
 

@@ -15,29 +15,29 @@ from simcluster.process.signals import kill_group
 from simcluster_backends.sockets.launcher import orders
 from simcluster_backends.sockets.launcher.fork_process import SignalName
 from simcluster_backends.sockets.launcher.logs import Logs
-from simcluster_backends.sockets.launcher.member import Member
+from simcluster_backends.sockets.launcher.member import NodeHandle
 from simcluster_backends.sockets.net.addresses import show_endpoint
 from simcluster_backends.sockets.net.ssh import Ssh
 
 CLOSE_S = 3.0
 LAST_LINES = 3
 
-MakeOrder = Callable[[Sequence[Member], list[orders.Place]], orders.Order]
+MakeOrder = Callable[[Sequence[NodeHandle], list[orders.NodeAddress]], orders.StartOrder]
 
 
-class Machine:
+class RemoteMachine:
     """One machine, and the connection over which all its *members* live. They share the ssh target and the command."""
 
     def __init__(
         self,
-        members: Sequence[Member],
-        tell: Callable[[Member, str], None],
-        on_exit: Callable[[Member, int | None], None],
+        members: Sequence[NodeHandle],
+        tell: Callable[[NodeHandle, str], None],
+        on_exit: Callable[[NodeHandle, int | None], None],
     ) -> None:
         remote = members[0].remote
         assert remote is not None
         self.members, self.remote = {member.name: member for member in members}, remote
-        self.report: asyncio.Future[orders.Report] = asyncio.get_running_loop().create_future()
+        self.report: asyncio.Future[orders.MachineReport] = asyncio.get_running_loop().create_future()
         self.task: asyncio.Task[None] | None = None
         self._ended: tuple[int | None] | None = None  # (exit code,) once it has ended
         self._tell, self._on_exit = tell, on_exit
@@ -75,7 +75,7 @@ class Machine:
         said = f": {'; '.join(self._last)}" if self._last else ""
         self._end(f"ended with exit code {code} before it was ready{said}", code)
 
-    def begin(self, order: orders.Order) -> None:
+    def begin(self, order: orders.StartOrder) -> None:
         """Send *order*; from now on each exit of a member is reported."""
         for member in self.members.values():
             member.exited = False
@@ -106,12 +106,12 @@ class Machine:
 
     def _understand(self, line: bytes) -> None:
         message = orders.read_from_machine(line)
-        if isinstance(message, orders.Report):
+        if isinstance(message, orders.MachineReport):
             if not self.report.done():
                 self.report.set_result(message)
-        elif isinstance(message, orders.Said) and message.node in self.members:
+        elif isinstance(message, orders.OutputLine) and message.node in self.members:
             self._tell(self.members[message.node], message.line)
-        elif isinstance(message, orders.Exited) and message.node in self.members:
+        elif isinstance(message, orders.ProcessExit) and message.node in self.members:
             self._exited(self.members[message.node], message.code)
         elif message is None and (text := line.decode(errors="replace").rstrip()):
             self._last.append(text)
@@ -129,7 +129,7 @@ class Machine:
         for member in self.members.values():
             self._exited(member, code)
 
-    def _exited(self, member: Member, code: int | None) -> None:
+    def _exited(self, member: NodeHandle, code: int | None) -> None:
         if not member.exited:
             member.exited = True
             self._on_exit(member, code)
@@ -141,23 +141,23 @@ class Remotes:
     def __init__(
         self,
         ssh: Ssh,
-        on_exit: Callable[[Member, int | None], None],
+        on_exit: Callable[[NodeHandle, int | None], None],
         logs: Logs,
         on_output: Callable[[str, str], None] | None,
     ) -> None:
         self._ssh, self._on_exit, self._logs, self._on_output = ssh, on_exit, logs, on_output
-        self._machines: list[Machine] = []
-        self._of: dict[str, Machine] = {}
+        self._machines: list[RemoteMachine] = []
+        self._of: dict[str, RemoteMachine] = {}
 
-    async def start(self, members: Sequence[Member], make_order: MakeOrder) -> None:
+    async def start(self, members: Sequence[NodeHandle], make_order: MakeOrder) -> None:
         """Start *members*, each on its remote. Raise LaunchFailed with the problems of all machines."""
-        alike: dict[tuple[str, tuple[str, ...]], list[Member]] = {}
-        new: list[Machine] = []
+        alike: dict[tuple[str, tuple[str, ...]], list[NodeHandle]] = {}
+        new: list[RemoteMachine] = []
         for member in members:
             assert member.remote is not None
             alike.setdefault((member.remote.ssh, member.remote.command), []).append(member)
         for group in alike.values():
-            machine = Machine(group, self._tell, self._on_exit)
+            machine = RemoteMachine(group, self._tell, self._on_exit)
             new.append(machine)
             for member in group:
                 if member.name in self._of:  # it rejoins, and its previous connection may still be open
@@ -173,10 +173,10 @@ class Remotes:
             for name, member in machine.members.items():
                 assert member.remote is not None
                 address, port = member.remote.address, member.remote.port
-                places.append(orders.Place(name, "" if address is None else show_endpoint(address, port)))
+                places.append(orders.NodeAddress(name, "" if address is None else show_endpoint(address, port)))
             machine.begin(make_order(group, places))
 
-    async def _check(self, machines: Sequence[Machine]) -> None:
+    async def _check(self, machines: Sequence[RemoteMachine]) -> None:
         """Raise LaunchFailed unless all *machines* are reachable and have this machine's fingerprint."""
         here, reasons = await asyncio.to_thread(orders.fingerprint), []
         for outcome, machine in zip(
@@ -194,10 +194,10 @@ class Remotes:
             what = "machine" if len(machines) == 1 else "machines"
             raise LaunchFailed(f"{len(reasons)} of {len(machines)} {what} cannot take part", reasons)
 
-    def signal(self, member: Member, name: SignalName) -> None:
+    def signal(self, member: NodeHandle, name: SignalName) -> None:
         """Send *member* a signal, if it runs on another machine."""
         if member.name in self._of and not member.exited:
-            self._of[member.name].send(orders.Signal(member.name, name))
+            self._of[member.name].send(orders.SignalOrder(member.name, name))
 
     async def close(self) -> None:
         """End all that was started, as far as this machine can ensure it."""
@@ -210,7 +210,7 @@ class Remotes:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
 
-    def _tell(self, member: Member, line: str) -> None:
+    def _tell(self, member: NodeHandle, line: str) -> None:
         self._logs.append(member.name, line)
         if self._on_output is not None:
             self._on_output(member.name, line)

@@ -42,7 +42,7 @@ def serve_launcher() -> int:
     out = os.dup(1)
     os.dup2(2, 1)  # prints must not reach the launcher
     with tempfile.TemporaryDirectory(prefix="simcluster-", ignore_cleanup_errors=True) as folder:
-        return asyncio.run(_Launched(out, Path(folder)).live())
+        return asyncio.run(_RunningOrder(out, Path(folder)).live())
 
 
 class Pipe:
@@ -78,7 +78,7 @@ class Pipe:
             self._say(line[start : start + LINE_BYTES].decode(errors="replace").rstrip("\r"))
 
 
-class _Launched:
+class _RunningOrder:
     """One order, from its arrival to the exit of its last node."""
 
     _loop: asyncio.AbstractEventLoop
@@ -94,10 +94,10 @@ class _Launched:
     async def live(self) -> int:
         need_unix("nodes")
         self._loop = asyncio.get_running_loop()
-        self._order: asyncio.Future[orders.Order] = self._loop.create_future()
+        self._order: asyncio.Future[orders.StartOrder] = self._loop.create_future()
         for number in (signal.SIGTERM, signal.SIGHUP, signal.SIGINT):
             self._loop.add_signal_handler(number, self._over.set)
-        self._say(orders.Report(orders.fingerprint()))
+        self._say(orders.MachineReport(orders.fingerprint()))
         threading.Thread(target=self._listen, name="launcher", daemon=True).start()
         over = asyncio.create_task(self._over.wait())
         try:
@@ -115,7 +115,7 @@ class _Launched:
 
     # the order
 
-    def _start(self, order: orders.Order) -> None:
+    def _start(self, order: orders.StartOrder) -> None:
         files, secrets = self._folder / "files", self._folder / "tls"
         for path, content in order.files.items():
             _write(place_below(files, Path(path)), content)
@@ -125,9 +125,11 @@ class _Launched:
         for place in order.nodes:
             self._start_node(place, order, str(files), str(secrets) if order.secrets else None)
 
-    def _start_node(self, place: orders.Place, order: orders.Order, files: str, tls: str | None) -> None:
+    def _start_node(self, place: orders.NodeAddress, order: orders.StartOrder, files: str, tls: str | None) -> None:
         assert self._server is not None
-        pipe = Pipe(self._folder / f"{len(self._pipes)}.pipe", lambda line: self._say(orders.Said(place.name, line)))
+        pipe = Pipe(
+            self._folder / f"{len(self._pipes)}.pipe", lambda line: self._say(orders.OutputLine(place.name, line))
+        )
         self._pipes[place.name] = pipe
         self._loop.add_reader(pipe.descriptor, pipe.read)
         start = self._server.spawn(
@@ -156,7 +158,7 @@ class _Launched:
         pipe = self._pipes[name]
         self._loop.remove_reader(pipe.descriptor)
         pipe.close()
-        self._say(orders.Exited(name, code))
+        self._say(orders.ProcessExit(name, code))
         if self._codes.keys() == self._pipes.keys():
             self._over.set()
 
@@ -173,17 +175,17 @@ class _Launched:
         self._call(self._over.set)
 
     def _hear(self, message: orders.ToMachine | None) -> None:
-        if isinstance(message, orders.Order):
+        if isinstance(message, orders.StartOrder):
             if not self._order.done():
                 self._order.set_result(message)
-        elif isinstance(message, orders.Ask):
-            self._say(orders.Clock(message.number, time.time()))
-        elif isinstance(message, orders.Examine):
+        elif isinstance(message, orders.ClockRequest):
+            self._say(orders.ClockReading(message.number, time.time()))
+        elif isinstance(message, orders.ExamineOrder):
             threading.Thread(target=self._examine, args=(message,), name="examination", daemon=True).start()
         elif message is not None and self._server is not None and message.node in self._pids:
             self._server.signal(self._pids[message.node], message.name)
 
-    def _examine(self, question: orders.Examine) -> None:
+    def _examine(self, question: orders.ExamineOrder) -> None:
         facts = examine(question)
         self._call(lambda: self._say(facts))
 

@@ -24,7 +24,7 @@ from simcluster.watching.board import CONFIG_CHARACTERS
 from simcluster.watching.telling import run_info
 from simcluster_backends.sockets.launcher.settings import (
     MOST_DEAD_S,
-    Options,
+    SocketOptions,
     check_coordinator,
     is_elsewhere,
     read_options,
@@ -37,8 +37,8 @@ if TYPE_CHECKING:
     from simcluster.watching.telling import NodeRows
     from simcluster.web.requests import App
     from simcluster_backends.sockets.coordinator.client import Client
-    from simcluster_backends.sockets.coordinator.desk import Desk
-    from simcluster_backends.sockets.coordinator.service import Server, Service
+    from simcluster_backends.sockets.coordinator.desk import CoordinatorDesk
+    from simcluster_backends.sockets.coordinator.service import AppServer, CoordinatorService
 
 log = logging.getLogger("simcluster.sockets")
 
@@ -46,7 +46,7 @@ Post: TypeAlias = Callable[[str, Any], Awaitable[dict[str, Any]]]
 """Makes a call of a coordinator, by its path and content, and returns the answer. Raises RunError."""
 
 
-def _here(desk: Desk) -> Post:
+def _here(desk: CoordinatorDesk) -> Post:
     calls: dict[str, Callable[[Any], dict[str, Any]]] = {
         "/runs": desk.begin,
         "/telemetry": desk.telemetry,
@@ -176,7 +176,7 @@ def show_report(job: ClusterJob, report: Path) -> None:
 
 
 @asynccontextmanager
-async def reporting(job: ClusterJob, options: Options) -> AsyncIterator[Reporter]:
+async def reporting(job: ClusterJob, options: SocketOptions) -> AsyncIterator[Reporter]:
     """Yield a reporter for *job*, with its coordinator if *options* ask for one here. Raise UsageError, RunError.
 
     A coordinator elsewhere that would refuse the run's calls is refused at once.
@@ -250,13 +250,13 @@ def serving(
     plain_http: bool,
     key: str,
     connections: int | None = None,
-) -> Server:
+) -> AppServer:
     """Return a server of another application under the coordinator's rules. Raise UsageError, naming *key*."""
     check_coordinator(listen, tls, plain_http, key)
-    from simcluster_backends.sockets.coordinator.service import MOST_CONNECTIONS, Server
+    from simcluster_backends.sockets.coordinator.service import MOST_CONNECTIONS, AppServer
 
     secure = tls_of_coordinator(Path(tls)) if tls is not None else None
-    return Server(listen, app_for, hosts, secure, key, connections or MOST_CONNECTIONS)
+    return AppServer(listen, app_for, hosts, secure, key, connections or MOST_CONNECTIONS)
 
 
 def _to_terminal(name: str, line: str) -> None:
@@ -272,11 +272,11 @@ def _make(
     tls: str | None,
     told: Callable[[str], object],
     login: bool = False,
-) -> tuple[Desk, Service]:
+) -> tuple[CoordinatorDesk, CoordinatorService]:
     """Return (a desk, the service that answers for it)."""
-    from simcluster_backends.sockets.coordinator.desk import Desk
-    from simcluster_backends.sockets.coordinator.service import Service
+    from simcluster_backends.sockets.coordinator.desk import CoordinatorDesk
+    from simcluster_backends.sockets.coordinator.service import CoordinatorService
 
-    desk = Desk(dead_s, time.monotonic)
+    desk = CoordinatorDesk(dead_s, time.monotonic)
     secure = tls_of_coordinator(Path(tls)) if tls is not None else None
-    return desk, Service(listen, token, desk, hosts, secure, told=told, login=login)
+    return desk, CoordinatorService(listen, token, desk, hosts, secure, told=told, login=login)

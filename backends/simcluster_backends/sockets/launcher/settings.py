@@ -47,7 +47,7 @@ KEY_VALUES = only(
 
 
 @dataclass(frozen=True, kw_only=True)
-class Options(NodeOptions):
+class SocketOptions(NodeOptions):
     """The `options` of a ClusterJob on sockets.
 
     The launcher listens at *rendezvous*; nodes started by hand need the key in *key_file* too. *start_s* is counted
@@ -91,10 +91,10 @@ class Options(NodeOptions):
         return parse_endpoint(self.rendezvous, "rendezvous")
 
 
-def read_options(job: ClusterJob) -> tuple[Options, bytes]:
+def read_options(job: ClusterJob) -> tuple[SocketOptions, bytes]:
     """Return the options of *job* and the key of the run. Raise UsageError with all problems."""
     problems: list[Problem] = []
-    options = options_of(Options, job.options, BACKEND, problems)
+    options = options_of(SocketOptions, job.options, BACKEND, problems)
     workers = options.min_workers
     if workers is not None and not 1 <= workers <= max(1, len(job.names)):
         problems.append(Problem("min_workers", describe(workers), f"from 1 to {len(job.names)}, or nothing: all"))
@@ -108,7 +108,7 @@ def read_options(job: ClusterJob) -> tuple[Options, bytes]:
     return options.until(job.time_s), key
 
 
-def _key(job: ClusterJob, options: Options, problems: list[Problem]) -> bytes:
+def _key(job: ClusterJob, options: SocketOptions, problems: list[Problem]) -> bytes:
     """Return the key of the key file, else one derived from the token, else a new one."""
     key, token = None, None
     if options.key_file is not None:
@@ -156,7 +156,7 @@ def check_coordinator(coordinator: str, tls: str | None, plain_http: bool, key: 
     raise_all(problems)
 
 
-def _check_endpoint(options: Options, elsewhere: bool, problems: list[Problem]) -> None:
+def _check_endpoint(options: SocketOptions, elsewhere: bool, problems: list[Problem]) -> None:
     """Check the rendezvous. Nodes *elsewhere* get their key from the launcher."""
     host, _ = options.endpoint
     if is_wildcard(host):
@@ -166,7 +166,7 @@ def _check_endpoint(options: Options, elsewhere: bool, problems: list[Problem]) 
         problems.append(Problem("rendezvous", options.rendezvous, expected))
 
 
-def _check_nodes(job: ClusterJob, options: Options, problems: list[Problem]) -> None:
+def _check_nodes(job: ClusterJob, options: SocketOptions, problems: list[Problem]) -> None:
     if not job.names:
         problems.append(Problem("names", "none", "at least one node"))
     for name in sorted({name for name in job.names if job.names.count(name) > 1}):

@@ -17,10 +17,10 @@ from simcluster.web.requests import is_loopback
 from simcluster_backends.sockets.launcher.fork_process import SignalName
 from simcluster_backends.sockets.launcher.fork_server import ForkServer, Start, fork_server
 from simcluster_backends.sockets.launcher.logs import Logs, Panes
-from simcluster_backends.sockets.launcher.member import Member
-from simcluster_backends.sockets.launcher.orders import ORDER_LIMIT_BYTES, Order, Place
+from simcluster_backends.sockets.launcher.member import NodeHandle
+from simcluster_backends.sockets.launcher.orders import ORDER_LIMIT_BYTES, NodeAddress, StartOrder
 from simcluster_backends.sockets.launcher.remote import Remotes
-from simcluster_backends.sockets.launcher.settings import Options, is_elsewhere
+from simcluster_backends.sockets.launcher.settings import SocketOptions, is_elsewhere
 from simcluster_backends.sockets.net.addresses import facing, meeting_host, parse_endpoint, show_endpoint
 from simcluster_backends.sockets.net.ssh import Ssh
 from simcluster_backends.sockets.net.tls import files_for
@@ -32,7 +32,7 @@ class Starters:
     """The processes of a run, here and on other machines. Create it inside the run's loop."""
 
     def __init__(
-        self, job: ClusterJob, options: Options, key: bytes, on_exit: Callable[[Member, int | None], None]
+        self, job: ClusterJob, options: SocketOptions, key: bytes, on_exit: Callable[[NodeHandle, int | None], None]
     ) -> None:
         self._job, self._options, self._key, self._on_exit = job, options, key, on_exit
         self.logs = Logs(job.log_folder)
@@ -40,7 +40,7 @@ class Starters:
         self._there = Remotes(self._ssh, on_exit, self.logs, job.on_output)
         self._loop = asyncio.get_running_loop()
         self._server: ForkServer | None = None
-        self._starts: list[tuple[Member, Start]] = []
+        self._starts: list[tuple[NodeHandle, Start]] = []
         self._abandoned = False
         self._files = _contents(job)
         self._tls = Path(options.tls).absolute() if options.tls is not None else None
@@ -59,7 +59,7 @@ class Starters:
         host = urllib.parse.urlsplit(coordinator).hostname or ""
         return host if is_loopback(host) else facing(host)
 
-    async def start(self, members: Sequence[Member], rendezvous: str) -> None:
+    async def start(self, members: Sequence[NodeHandle], rendezvous: str) -> None:
         """Start *members* of a run that begins, with the launcher at *rendezvous*. Raise RunError."""
         self.logs.make()
         if self._options.tmux:
@@ -88,21 +88,21 @@ class Starters:
         else:
             log.info("the run %s", text)
 
-    async def start_again(self, members: Sequence[Member], rendezvous: str) -> None:
+    async def start_again(self, members: Sequence[NodeHandle], rendezvous: str) -> None:
         """Start *members*, which have no process, for the first time or again. Raise RunError."""
 
-        def order(group: Sequence[Member], places: list[Place]) -> Order:
+        def order(group: Sequence[NodeHandle], places: list[NodeAddress]) -> StartOrder:
             tls = self._tls  # the certificates of the group, and those to check its peers
             secrets = {path for member in group for path in files_for(tls, member.name)} if tls is not None else set()
             contents = {path.name: path.read_bytes() for path in secrets}
-            return Order(rendezvous, self._key.hex(), places, self._files, contents, self._job.preloads)
+            return StartOrder(rendezvous, self._key.hex(), places, self._files, contents, self._job.preloads)
 
         await self._there.start([member for member in members if member.remote is not None], order)
         here = [member for member in members if member.remote is None and not member.by_hand]
         if here:
             await self._fork(here, rendezvous)
 
-    def signal(self, member: Member, name: SignalName) -> None:
+    def signal(self, member: NodeHandle, name: SignalName) -> None:
         """End the process of *member*, stop it, heartbeats included, or resume it; nothing without a process."""
         if self._server is not None and member.pid is not None and not member.exited:
             self._server.signal(member.pid, name)
@@ -121,7 +121,7 @@ class Starters:
         await self._there.close()
         await self._panes.close()
 
-    async def _fork(self, members: Sequence[Member], rendezvous: str) -> None:
+    async def _fork(self, members: Sequence[NodeHandle], rendezvous: str) -> None:
         """Fork a node for each of *members*. Raise RunError if the fork server is gone."""
         self._server = fork_server()
         preloads, starts = self._job.preloads, []
@@ -144,7 +144,7 @@ class Starters:
 
     # in the fork server's thread
 
-    def _started(self, member: Member, start: concurrent.futures.Future[int]) -> None:
+    def _started(self, member: NodeHandle, start: concurrent.futures.Future[int]) -> None:
         if start.exception() is not None:
             member.exited = True
             return
@@ -152,7 +152,7 @@ class Starters:
         if self._abandoned and self._server is not None:
             self._server.signal(member.pid, "SIGKILL")
 
-    def _exited(self, member: Member, code: int | None) -> None:
+    def _exited(self, member: NodeHandle, code: int | None) -> None:
         def tell() -> None:
             member.exited = True
             self._on_exit(member, code)

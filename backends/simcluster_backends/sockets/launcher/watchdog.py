@@ -7,8 +7,8 @@ import logging
 from collections.abc import Callable, Sequence
 
 from simcluster_backends.common.watchdog import Watchdog
-from simcluster_backends.sockets.launcher.member import Member
-from simcluster_backends.sockets.launcher.settings import Options
+from simcluster_backends.sockets.launcher.member import NodeHandle
+from simcluster_backends.sockets.launcher.settings import SocketOptions
 
 STALL_WARNING_S = 30.0
 """A node that blocks its event loop for this long is named in the log, long before it ends the run."""
@@ -28,11 +28,11 @@ class Watch:
 
     def __init__(
         self,
-        members: Sequence[Member],
-        options: Options,
+        members: Sequence[NodeHandle],
+        options: SocketOptions,
         *,
         beat: Callable[[], None],
-        on_silent: Callable[[Member], None],
+        on_silent: Callable[[NodeHandle], None],
         give_up: Callable[[str], None],
         expects: Callable[[], bool],
     ) -> None:
@@ -80,7 +80,7 @@ class Watch:
             if reason:
                 self._give_up(reason)
 
-    def _stalled(self, member: Member) -> str:
+    def _stalled(self, member: NodeHandle) -> str:
         status = member.status
         if status is None or status.stalled_s < STALL_WARNING_S:
             self._warned.discard(member.rank)

@@ -15,13 +15,13 @@ from typing import cast
 
 from simcluster.errors import HandshakeRefused, ProtocolError
 from simcluster_backends.sockets.net.raw_socket import end_writing, reset_at_close, send_at_once, write_now
-from simcluster_backends.sockets.net.send_queue import Left, Sending, SendQueue
+from simcluster_backends.sockets.net.send_queue import QueuedFrame, SendFuture, SendQueue
 from simcluster_backends.sockets.net.shared_memory import SharedMemory, has_one_address
 from simcluster_backends.sockets.net.tls import ClosedUnread, in_words, names_in
-from simcluster_backends.sockets.wire.frame import CHUNK_BYTES, Frame, Kind, OtherVersion
-from simcluster_backends.sockets.wire.handshake import Handshake, Identity
-from simcluster_backends.sockets.wire.outgoing import Outgoing
-from simcluster_backends.sockets.wire.reader import USUAL, FrameReader, Limits
+from simcluster_backends.sockets.wire.frame import CHUNK_BYTES, Frame, FrameKind, OtherVersion
+from simcluster_backends.sockets.wire.handshake import Handshake, PeerIdentity
+from simcluster_backends.sockets.wire.outgoing import OutgoingFrame
+from simcluster_backends.sockets.wire.reader import USUAL, FrameLimits, FrameReader
 
 CLOSED = "the connection was closed by the peer"
 HANDSHAKE_TIMEOUT_S = 5.0
@@ -47,7 +47,7 @@ class Connection(asyncio.BufferedProtocol):
         *,
         on_open: Callable[[Connection], None],
         on_fail: Callable[[Connection, Exception], None],
-        limits: Limits = USUAL,
+        limits: FrameLimits = USUAL,
     ) -> None:
         self.handshake = handshake
         self.on_frame: Callable[[Frame], None] = lambda frame: None
@@ -71,7 +71,7 @@ class Connection(asyncio.BufferedProtocol):
     # called by the owner
 
     @property
-    def peer(self) -> Identity:
+    def peer(self) -> PeerIdentity:
         """The identity of the other end. Only after *on_open*."""
         assert self.handshake.peer is not None
         return self.handshake.peer
@@ -91,9 +91,11 @@ class Connection(asyncio.BufferedProtocol):
         name = self._transport.get_extra_info("peername") if self._transport else None
         return f"{name[0]}:{name[1]}" if name else "an unknown address"
 
-    def put(self, frame: Outgoing, left: Left | None = None, on_left: Callable[[], None] | None = None) -> Sending:
+    def put(
+        self, frame: OutgoingFrame, left: SendFuture | None = None, on_left: Callable[[], None] | None = None
+    ) -> QueuedFrame:
         """Queue *frame* and write what can be written now. *on_left* is called when it has left."""
-        sending = Sending(frame, left, on_left)
+        sending = QueuedFrame(frame, left, on_left)
         if self._closing:
             sending.end(ConnectionResetError(self._reason))
         else:
@@ -253,7 +255,7 @@ class Connection(asyncio.BufferedProtocol):
 
     def _send_handshake(self) -> None:
         for header in self.handshake.to_send():
-            self.put(Outgoing(Kind.HANDSHAKE, header))
+            self.put(OutgoingFrame(FrameKind.HANDSHAKE, header))
 
     def _fail(self, error: Exception) -> None:
         """Drop the peer, which broke the protocol or may not join, after a last message if there is one."""

@@ -17,11 +17,11 @@ from torch import Tensor
 from simcluster.errors import HandshakeRefused, ProtocolError, RunError
 from simcluster_backends.common.event_loop import KEEPER
 from simcluster_backends.sockets.net.connection import Connection
-from simcluster_backends.sockets.net.send_queue import Left, Sending, SendQueue
+from simcluster_backends.sockets.net.send_queue import QueuedFrame, SendFuture, SendQueue
 from simcluster_backends.sockets.net.shared_memory import SLOT_BYTES, SLOTS
-from simcluster_backends.sockets.wire.frame import JOIN_BYTES, SHARED_BYTES, Frame, Kind, Landing
-from simcluster_backends.sockets.wire.handshake import Identity
-from simcluster_backends.sockets.wire.outgoing import Outgoing
+from simcluster_backends.sockets.wire.frame import JOIN_BYTES, SHARED_BYTES, Frame, FrameKind, Landing
+from simcluster_backends.sockets.wire.handshake import PeerIdentity
+from simcluster_backends.sockets.wire.outgoing import OutgoingFrame
 from simcluster_backends.sockets.wire.reader import FrameReader
 
 ACKNOWLEDGED_BYTES, SHARED_ACKNOWLEDGED_BYTES = 128 * 1024, 512 * 1024
@@ -38,11 +38,11 @@ LENT_S = 0.02
 SECOND_S = 0.25
 """Head start of the end that dialled first."""
 
-Dial = Callable[["Link"], Awaitable[object]]
+Dial = Callable[["PeerLink"], Awaitable[object]]
 """Dials the peer of a link again; calls `resume` if it succeeds, else raises."""
 
 
-class Link:
+class PeerLink:
     """A connection that may be replaced by others to the same incarnation. Its owner sets `on_frame` and `on_lost`.
 
     It sends again what is not acknowledged, which is at most *keeps_bytes*, or 1 MiB, and a frame. *dial* is None at an
@@ -60,7 +60,7 @@ class Link:
         first: bool,
         digests: bool = True,
     ) -> None:
-        self.peer: Identity = connection.peer
+        self.peer: PeerIdentity = connection.peer
         self.on_frame: Callable[[Frame], None] = lambda frame: None
         self.on_lost: Callable[[str], None] = lambda reason: None
         self.resets = 0  # connections that have broken
@@ -98,9 +98,11 @@ class Link:
         """The number of frames taken from the peer."""
         return self._reader.taken
 
-    def put(self, frame: Outgoing, left: Left | None = None, on_left: Callable[[], None] | None = None) -> Sending:
+    def put(
+        self, frame: OutgoingFrame, left: SendFuture | None = None, on_left: Callable[[], None] | None = None
+    ) -> QueuedFrame:
         """Queue *frame* and write what can be written now. *on_left* is called when it has left."""
-        sending = Sending(frame, left, on_left)
+        sending = QueuedFrame(frame, left, on_left)
         if self.is_open:
             self.queue.put(sending)
             if self._connection is not None:
@@ -195,10 +197,10 @@ class Link:
             connection.hold(writing=self._held[0], reading=self._held[1])
 
     def _receive(self, frame: Frame) -> None:
-        if frame.kind is Kind.OFFER:
+        if frame.kind is FrameKind.OFFER:
             if self._connection is not None and self._connection.memory is not None:
                 self._connection.memory.accept(frame.header)
-        elif frame.kind is Kind.ACK:
+        elif frame.kind is FrameKind.ACK:
             self.queue.taken(frame.acknowledged)
             self._say(after_others=False)
         else:
@@ -225,10 +227,10 @@ class Link:
         elif self._connection is not None:
             self._connection.pump()
 
-    def _lends(self, sending: Sending) -> None:
+    def _lends(self, sending: QueuedFrame) -> None:
         self._loop.call_later(LENT_S, self._no_longer_lends, sending)
 
-    def _no_longer_lends(self, sending: Sending) -> None:
+    def _no_longer_lends(self, sending: QueuedFrame) -> None:
         if sending.left is not None and not sending.left.done():
             sending.frame.keep()
             sending.end()

@@ -16,7 +16,7 @@ from simcluster_backends.sockets.net.addresses import show_endpoint
 from simcluster_backends.sockets.net.connection import HANDSHAKE_TIMEOUT_S, LAST_WORD_S, Connection
 from simcluster_backends.sockets.net.tls import ClosedUnread, Tls, in_words
 from simcluster_backends.sockets.wire.handshake import RUN_IS_OVER, Handshake
-from simcluster_backends.sockets.wire.reader import USUAL, Limits
+from simcluster_backends.sockets.wire.reader import USUAL, FrameLimits
 
 PENDING_LIMIT = 64
 """Connections with an unfinished handshake. Any more are dropped unread; nodes retry."""
@@ -35,14 +35,14 @@ UNSECURED = 600
 log = logging.getLogger("simcluster.sockets")
 
 
-class Listener:
+class SocketListener:
     """Calls *on_open* with each connection that passes the handshake; drops and logs all others."""
 
     def __init__(
         self,
         make_handshake: Callable[[], Handshake],
         on_open: Callable[[Connection], None],
-        limits: Limits = USUAL,
+        limits: FrameLimits = USUAL,
         tls: Tls | None = None,
     ) -> None:
         self.host, self.port = "", 0
@@ -162,7 +162,7 @@ async def connect(
     *,
     on_open: Callable[[Connection], None],
     timeout_s: float,
-    limits: Limits = USUAL,
+    limits: FrameLimits = USUAL,
     tls: Tls | None = None,
     was_there: bool = False,
 ) -> Connection:

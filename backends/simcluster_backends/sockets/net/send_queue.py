@@ -12,11 +12,11 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from simcluster.errors import ProtocolError
-from simcluster_backends.sockets.wire.frame import LENGTH, Kind
-from simcluster_backends.sockets.wire.outgoing import Chunk, Outgoing, Slots, acknowledgement, offer
+from simcluster_backends.sockets.wire.frame import LENGTH, FrameKind
+from simcluster_backends.sockets.wire.outgoing import Chunk, OutgoingFrame, Slots, acknowledgement, offer
 
 
-class Left(Protocol):
+class SendFuture(Protocol):
     """The part of a future's interface needed to wait for a frame to leave."""
 
     def done(self) -> bool: ...
@@ -27,15 +27,15 @@ class Left(Protocol):
 
 
 @dataclass(slots=True, eq=False)
-class Sending:
+class QueuedFrame:
     """A queued frame. *left* is done when its last byte has left this process, or fails with ConnectionError.
 
     *seq* is the number of its first part, once it has begun to leave; *rest* of its bytes have not left yet. If its
     queue may have to send it again and its memory is the caller's, *left* is done once that memory is not needed.
     """
 
-    frame: Outgoing
-    left: Left | None
+    frame: OutgoingFrame
+    left: SendFuture | None
     on_left: Callable[[], None] | None
     chunks: Iterator[Chunk] | None = None
     seq: int | None = None
@@ -68,11 +68,11 @@ class SendQueue:
     """
 
     def __init__(
-        self, keeps_bytes: int | None = None, on_lent: Callable[[Sending], None] = lambda sending: None
+        self, keeps_bytes: int | None = None, on_lent: Callable[[QueuedFrame], None] = lambda sending: None
     ) -> None:
         self.bytes_sent = 0
-        self.waits: deque[Sending] = deque()
-        self.kept: deque[Sending] = deque()  # have left and are not acknowledged
+        self.waits: deque[QueuedFrame] = deque()
+        self.kept: deque[QueuedFrame] = deque()  # have left and are not acknowledged
         self.kept_bytes = 0
         self.acknowledged = 0  # the number of frames that the peer has taken
         self.slots: Slots | None = None  # those of the connection, once the peer has accepted them
@@ -94,8 +94,8 @@ class SendQueue:
         first = self.waits[0]
         return first.seq is not None or first.chunks is not None or self._says is not None or bool(self._offers)
 
-    def put(self, sending: Sending) -> None:
-        if sending.frame.kind is Kind.HANDSHAKE:  # numbered separately
+    def put(self, sending: QueuedFrame) -> None:
+        if sending.frame.kind is FrameKind.HANDSHAKE:  # numbered separately
             sending.chunks, sending.rest = sending.frame.chunks(self._shaken), sending.frame.wire_bytes
             self._shaken += 1
         self.waits.append(sending)
@@ -136,7 +136,7 @@ class SendQueue:
             sending.rest -= len(next_chunk)
         return next_chunk
 
-    def withdraw(self, sending: Sending) -> bool:
+    def withdraw(self, sending: QueuedFrame) -> bool:
         """Cancel a send: drop it if it has not begun (True); else it is finished (False)."""
         unbegun = sending.seq is None and sending in self.waits
         if unbegun:
@@ -181,13 +181,13 @@ class SendQueue:
     def restart(self, number: int) -> None:
         """Begin again after the first *number* frames, which the peer has taken, on another connection."""
         self.taken(number)
-        self.waits = deque(s for s in (*self.kept, *self.waits) if s.frame.kind is not Kind.HANDSHAKE)
+        self.waits = deque(s for s in (*self.kept, *self.waits) if s.frame.kind is not FrameKind.HANDSHAKE)
         self.kept, self.kept_bytes, self._says = deque(), 0, None
         self.slots, self._offers, self.is_starved = None, b"", False
         for sending in self.waits:
             sending.chunks = None
 
-    def _finish(self, sending: Sending) -> None:
+    def _finish(self, sending: QueuedFrame) -> None:
         self.bytes_sent += sending.frame.wire_bytes
         if self._keeps_bytes is None or sending.seq is None:
             sending.end()

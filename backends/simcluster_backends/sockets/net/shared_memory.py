@@ -24,7 +24,7 @@ import numpy as np
 
 from simcluster_backends.sockets.net.send_queue import SendQueue
 from simcluster_backends.sockets.wire.frame import LENGTH, Bytes, decode
-from simcluster_backends.sockets.wire.outgoing import Outgoing
+from simcluster_backends.sockets.wire.outgoing import OutgoingFrame
 from simcluster_backends.sockets.wire.reader import FrameReader
 
 SLOTS, SLOT_BYTES = 4, 512 * 1024
@@ -92,7 +92,7 @@ def has_one_address(transport: asyncio.Transport) -> bool:
     return bool(own and peers and own[0] == peers[0])
 
 
-class Offer(msgspec.Struct, frozen=True):
+class MemoryOffer(msgspec.Struct, frozen=True):
     """Where a peer finds the memory and the pipe of process *pid*; the memory ends with *nonce*."""
 
     pid: int
@@ -103,7 +103,7 @@ class Offer(msgspec.Struct, frozen=True):
     slot_bytes: int
 
 
-_offers = msgspec.msgpack.Decoder(Offer)
+_offers = msgspec.msgpack.Decoder(MemoryOffer)
 
 
 @dataclass(eq=False)
@@ -120,7 +120,7 @@ class SendSlots:
     filled_bytes: int = 0
     _free: int = 0
     _next: int = 0
-    _owners: list[Outgoing | None] = field(default_factory=lambda: [None] * SLOTS)
+    _owners: list[OutgoingFrame | None] = field(default_factory=lambda: [None] * SLOTS)
 
     def __post_init__(self, files: tuple[int, ...]) -> None:
         self.close = weakref.finalize(self, _close, *files)
@@ -144,7 +144,7 @@ class SendSlots:
         except OSError:  # no memory, or no descriptors
             _close(*files)
             return None
-        offer = Offer(os.getpid(), memory, end, nonce, SLOTS, SLOT_BYTES)
+        offer = MemoryOffer(os.getpid(), memory, end, nonce, SLOTS, SLOT_BYTES)
         return cls(mapped, msgspec.msgpack.encode(offer), pipe, (memory, pipe, end))
 
     def has_room(self) -> bool:
@@ -153,7 +153,7 @@ class SendSlots:
             self.heard()
         return self._free > 0
 
-    def fill(self, pieces: list[Bytes], owner: Outgoing | None = None) -> tuple[bytes, Bytes]:
+    def fill(self, pieces: list[Bytes], owner: OutgoingFrame | None = None) -> tuple[bytes, Bytes]:
         """Copy *pieces* of *owner* into the next slot; return what the stream says of it, and the copy."""
         if (previous := self._owners[self._next]) is not None:
             previous.move()
@@ -177,7 +177,7 @@ class SendSlots:
 
 @dataclass(eq=False)
 class ReceiveSlots:
-    """The receiving end. See `Filled` in wire.reader."""
+    """The receiving end. See `FilledSlots` in wire.reader."""
 
     memory: Bytes
     slots: int
@@ -191,7 +191,7 @@ class ReceiveSlots:
     @classmethod
     def accept(cls, offer: bytes) -> ReceiveSlots | None:
         """Return the slots of *offer*; None if they cannot be opened here. Raise ProtocolError if it is no offer."""
-        found: Offer = decode(_offers, offer, "an offer of shared memory")
+        found: MemoryOffer = decode(_offers, offer, "an offer of shared memory")
         within = 1 <= found.slots <= MOST_SLOTS and 1 <= found.slot_bytes <= MOST_SLOT_BYTES
         if not within:
             return None

@@ -21,13 +21,13 @@ import msgspec
 
 from simcluster.checkpoints.shard import Shard
 from simcluster.errors import RunError
-from simcluster_backends.common.device import Device
+from simcluster_backends.common.device import NodeDevice
 from simcluster_backends.sockets.net.connection import Connection
 from simcluster_backends.sockets.net.listener import connect
 from simcluster_backends.sockets.net.tls import Tls
 from simcluster_backends.sockets.wire import messages as wire
 from simcluster_backends.sockets.wire.frame import Frame
-from simcluster_backends.sockets.wire.handshake import Handshake, Identity
+from simcluster_backends.sockets.wire.handshake import Handshake, PeerIdentity
 
 JOIN_S = 60.0
 """How long a node tries to reach its launcher."""
@@ -48,7 +48,7 @@ class ControlLane:
 
     def __init__(self, name: str, host: str, port: int, key: bytes, tls: Tls | None) -> None:
         self.job: concurrent.futures.Future[wire.Job] = concurrent.futures.Future()
-        handshake = partial(Handshake, key, Identity("control", name), accepts=False)
+        handshake = partial(Handshake, key, PeerIdentity("control", name), accepts=False)
         self._connect = partial(connect, host, port, handshake, timeout_s=JOIN_S, tls=tls)
         self._on_message: Callable[[wire.FromLauncher], None] | None = None
         self._on_lost: Callable[[str], None] = lambda reason: None
@@ -92,7 +92,7 @@ class ControlLane:
         assert self._loop is not None, "the launcher has sent the job"
         return asyncio.run_coroutine_threadsafe(self._put_one_by_one(messages), self._loop)
 
-    def hand_in(self, pieces: Iterable[wire.FromNode], outcome: Callable[[int], wire.Outcome]) -> None:
+    def hand_in(self, pieces: Iterable[wire.FromNode], outcome: Callable[[int], wire.NodeOutcome]) -> None:
         """Send a final report, *pieces* one by one, then *outcome*, made from the number of bytes sent."""
 
         async def last() -> None:
@@ -209,10 +209,10 @@ class ControlLane:
         return True
 
 
-class ToLauncher:
-    """A simcluster.checkpoints.keeper.Channel to the launcher; also receives this node's initial shard."""
+class LauncherChannel:
+    """A simcluster.checkpoints.keeper.CheckpointChannel to the launcher; also receives this node's initial shard."""
 
-    def __init__(self, lane: ControlLane, device: Device) -> None:
+    def __init__(self, lane: ControlLane, device: NodeDevice) -> None:
         self._lane, self._device = lane, device
         self._on_its_way = asyncio.Lock()
         self._pieces: list[bytes] = []
@@ -238,7 +238,7 @@ class ToLauncher:
         self._begins_with = asyncio.get_running_loop().create_future()
         return shard
 
-    def hear(self, message: wire.BeginWith) -> None:
+    def hear(self, message: wire.CheckpointPiece) -> None:
         """Take the next piece of the initial shard."""
         self._pieces.append(message.content)
         if message.last and not self._begins_with.done():

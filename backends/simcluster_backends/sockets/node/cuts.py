@@ -13,11 +13,11 @@ import asyncio
 from collections.abc import Callable, Sequence
 from math import inf
 
-from simcluster_backends.sockets.wire.messages import Hold, Resets
+from simcluster_backends.sockets.wire.messages import HoldOrder, ResetOrder
 
 
 def follow(
-    orders: Sequence[Hold],
+    orders: Sequence[HoldOrder],
     dead_s: float,
     *,
     hold: Callable[[int, bool, bool], object],
@@ -30,14 +30,14 @@ def follow(
     """
     held: dict[int, list[int]] = {}  # by peer: orders not to write, orders not to read
 
-    def change(order: Hold, by: int) -> None:
+    def change(order: HoldOrder, by: int) -> None:
         for peer in order.peers:
             now = held.setdefault(peer, [0, 0])
             now[0] += by * order.sends
             now[1] += by * order.receives
             hold(peer, now[0] > 0, now[1] > 0)
 
-    def lose(order: Hold) -> None:
+    def lose(order: HoldOrder) -> None:
         for peer in order.peers:
             give_up(peer)
 
@@ -56,7 +56,7 @@ def follow(
 
 
 def follow_resets(
-    orders: Sequence[Resets], *, reset: Callable[[int], object], at_s: float = 0.0
+    orders: Sequence[ResetOrder], *, reset: Callable[[int], object], at_s: float = 0.0
 ) -> list[asyncio.TimerHandle]:
     """Schedule *orders* from *at_s* of the run's clock, now, without those before that. Return the timers."""
     loop = asyncio.get_running_loop()

@@ -12,18 +12,18 @@ from typing import TYPE_CHECKING, Any
 from simcluster.errors import ENDED, ProtocolError
 from simcluster.fault_plans.kinds import GIVEN_UP, Factors
 from simcluster.payload import Message, Payload
-from simcluster.runs.event_order import Kind as Event
-from simcluster_backends.common.device import Device
+from simcluster.runs.event_order import EventKind
+from simcluster_backends.common.device import NodeDevice
 from simcluster_backends.common.inbox import INBOX_BYTES, Inbox
-from simcluster_backends.common.real_node import Activity
-from simcluster_backends.common.watchdog import Progress
-from simcluster_backends.sockets.wire.frame import Frame, Kind
-from simcluster_backends.sockets.wire.outgoing import Outgoing
+from simcluster_backends.common.real_node import NodeActivity
+from simcluster_backends.common.watchdog import NodeProgress
+from simcluster_backends.sockets.wire.frame import Frame, FrameKind
+from simcluster_backends.sockets.wire.outgoing import OutgoingFrame
 
 if TYPE_CHECKING:
     from simcluster.runs.event_notes import Notes
     from simcluster.runs.recorder import Recorder
-    from simcluster_backends.sockets.net.link import Link
+    from simcluster_backends.sockets.net.link import PeerLink
 
 log = logging.getLogger("simcluster.sockets")
 
@@ -35,7 +35,7 @@ WORK_S = 5.0
 """Time for work still running at the end of the run to finish."""
 
 
-class Member:
+class SocketMember:
     """One node among its peers. `attach` gives it a connection to each of them.
 
     An algorithm gets only the transport. *notes* records external events; the fault plan makes the device *slow*.
@@ -57,17 +57,17 @@ class Member:
         self.inbox_bytes = inbox_bytes
         self._loop = asyncio.get_running_loop()
         self._unheard: set[int] = set()  # peers cut off by the plan: they close because they heard nothing
-        self.links: dict[int, Link] = {}  # in use; none to a peer that had ended before this node joined
+        self.links: dict[int, PeerLink] = {}  # in use; none to a peer that had ended before this node joined
         self._held: dict[int, tuple[bool, bool]] = {}  # by a fault: (writing is held, reading is held)
-        self._returning = Returning(self)
+        self._returning = ReturningPeers(self)
         told = self._returning.told
         self.inbox = Inbox(rank, names, self._loop, self._has_room, on_told=told, life_of=self._life_of)
-        self._goodbye: Outgoing | None = None  # the frame sent to all peers
+        self._goodbye: OutgoingFrame | None = None  # the frame sent to all peers
         self._closed = False
-        self.device = Device(self.name, recorder, slow=slow, notes=notes)
-        self.activity = Activity(self.inbox, self.device, recorder)
+        self.device = NodeDevice(self.name, recorder, slow=slow, notes=notes)
+        self.activity = NodeActivity(self.inbox, self.device, recorder)
 
-    def attach(self, rank: int, connection: Link) -> None:
+    def attach(self, rank: int, connection: PeerLink) -> None:
         """Take *connection*, whose handshake is done, as the stream to and from *rank*, which may have rejoined."""
         if self._closed:
             connection.abort("this node's algorithm has failed")
@@ -78,7 +78,7 @@ class Member:
         else:
             self.deal_with(rank, connection)
 
-    def deal_with(self, rank: int, connection: Link) -> None:
+    def deal_with(self, rank: int, connection: PeerLink) -> None:
         """Use *connection* as the only one to and from *rank* from now on."""
         if rank in self.links:
             self._returning.retire(self.links[rank])
@@ -109,9 +109,9 @@ class Member:
         """Note that *rank* is gone: dead, or done if *reason* is ENDED."""
         if self.notes is not None and rank not in self.inbox.lost:
             if reason == ENDED:
-                self.notes.note(Event.ENDED, rank)
+                self.notes.note(EventKind.ENDED, rank)
             else:
-                self.notes.gone(Event.LOST, rank, reason)
+                self.notes.gone(EventKind.LOST, rank, reason)
         self.inbox.lose(rank, reason)
 
     def expect_end(self, rank: int, reason: str, incarnation: int = 0) -> None:
@@ -132,7 +132,7 @@ class Member:
 
     def finish(self, reason: str = "") -> None:
         """Send all peers a goodbye, as the algorithm has ended or left for *reason*; drop what still arrives."""
-        self._goodbye = Outgoing(Kind.GOODBYE, reason.encode())
+        self._goodbye = OutgoingFrame(FrameKind.GOODBYE, reason.encode())
         for link in self.links.values():
             if link.is_open:
                 link.put(self._goodbye)
@@ -154,7 +154,7 @@ class Member:
             log.warning("%s: a piece of its work has not ended after %g s; it is left behind", self.name, WORK_S)
 
     @property
-    def progress(self) -> Progress:
+    def progress(self) -> NodeProgress:
         """This node's progress, for the launcher's watchdog."""
         moved = sum(link.bytes_moved for link in [*self.links.values(), *self._returning.past])
         return self.activity.progress(moved, ended=self.recorder.record.finished_s is not None)
@@ -176,13 +176,13 @@ class Member:
             link.resume_reading()
 
     def _receive(self, rank: int, frame: Frame) -> None:
-        if frame.kind is Kind.GOODBYE:  # it has ended, or left for a reason and accepts nothing more
+        if frame.kind is FrameKind.GOODBYE:  # it has ended, or left for a reason and accepts nothing more
             reason = frame.header.decode(errors="replace")[:REASON_LIMIT]
             self.lose(rank, reason or ENDED)
             if reason:
                 self.links[rank].abort(reason)
             return
-        if frame.kind is not Kind.DATA or frame.message is None:
+        if frame.kind is not FrameKind.DATA or frame.message is None:
             raise ProtocolError(f"a {frame.kind.name} frame on the data lane")
         if self.inbox.lost.get(rank) == ENDED:
             raise ProtocolError("a message after the goodbye")
@@ -202,7 +202,7 @@ class Member:
             self.outside.run(self.links[source].resume_reading)
 
 
-class Returning:
+class ReturningPeers:
     """Connections of peers that rejoin or join late: when each replaces the connection of the previous incarnation.
 
     A peer that rejoins is a new incarnation. Its connection waits, unread, until the loss of the previous one has been
@@ -210,17 +210,17 @@ class Returning:
     *past* keeps it, for its byte counts.
     """
 
-    def __init__(self, member: Member) -> None:
+    def __init__(self, member: SocketMember) -> None:
         self._member = member
-        self.waiting: dict[int, tuple[Link, list[Frame]]] = {}
-        self._drained: list[Link] = []
-        self.past: list[Link] = []
+        self.waiting: dict[int, tuple[PeerLink, list[Frame]]] = {}
+        self._drained: list[PeerLink] = []
+        self.past: list[PeerLink] = []
 
-    def links(self) -> list[Link]:
+    def links(self) -> list[PeerLink]:
         """Open connections besides those in use."""
         return [*(connection for connection, _ in self.waiting.values()), *self._drained]
 
-    def welcome(self, rank: int, connection: Link, old: Link | None) -> None:
+    def welcome(self, rank: int, connection: PeerLink, old: PeerLink | None) -> None:
         """Hold *connection* of *rank*, which has joined or rejoined; *old* is that of its previous incarnation."""
         if rank in self.waiting:  # it has rejoined twice since its loss was raised
             self.retire(self.waiting.pop(rank)[0])
@@ -240,7 +240,7 @@ class Returning:
             # Not at once: waits for the old incarnation are failed first.
             self._member.later(self._accept, rank)
 
-    def drain(self, connection: Link, goodbye: Outgoing) -> None:
+    def drain(self, connection: PeerLink, goodbye: OutgoingFrame) -> None:
         """Say *goodbye* on *connection* and drop what arrives: this node's algorithm has ended."""
         connection.on_frame, connection.on_lost = (lambda frame: None), (lambda reason: None)
         self._drained.append(connection)
@@ -248,7 +248,7 @@ class Returning:
             connection.put(goodbye)
             connection.resume_reading()
 
-    def retire(self, connection: Link) -> None:
+    def retire(self, connection: PeerLink) -> None:
         """Close *connection* and ignore it from now on."""
         connection.on_frame = lambda frame: None
         connection.on_lost = lambda reason: None
@@ -269,7 +269,7 @@ class Returning:
         except ProtocolError as error:
             connection.abort(str(error))
 
-    def _forget(self, rank: int, connection: Link) -> None:
+    def _forget(self, rank: int, connection: PeerLink) -> None:
         """Forget *connection*, lost before it was accepted."""
         if rank in self.waiting and self.waiting[rank][0] is connection:
             del self.waiting[rank]

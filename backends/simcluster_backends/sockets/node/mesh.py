@@ -16,12 +16,12 @@ from typing import Any, TypeAlias
 from simcluster.errors import ABSENT, NeverFinished
 from simcluster.fault_plans.kinds import DEAD_S
 from simcluster_backends.sockets.net.connection import Connection
-from simcluster_backends.sockets.net.link import Link
-from simcluster_backends.sockets.net.listener import Listener, connect
+from simcluster_backends.sockets.net.link import PeerLink
+from simcluster_backends.sockets.net.listener import SocketListener, connect
 from simcluster_backends.sockets.net.tls import Tls
-from simcluster_backends.sockets.node.member import Member
-from simcluster_backends.sockets.wire.handshake import NEW, Handshake, Identity
-from simcluster_backends.sockets.wire.reader import USUAL, Limits
+from simcluster_backends.sockets.node.member import SocketMember
+from simcluster_backends.sockets.wire.handshake import NEW, Handshake, PeerIdentity
+from simcluster_backends.sockets.wire.reader import USUAL, FrameLimits
 
 Address: TypeAlias = tuple[str, int]
 Addresses: TypeAlias = Sequence[Address]
@@ -32,27 +32,27 @@ class Mesh:
 
     def __init__(
         self,
-        member: Member,
+        member: SocketMember,
         key: bytes,
         run: bytes,
         config: bytes,
-        limits: Limits = USUAL,
+        limits: FrameLimits = USUAL,
         tls: Tls | None = None,
         dead_s: float = DEAD_S,
     ) -> None:
         self.member, self._names = member, member.names
         self._key = key
-        self._me = Identity("data", member.name, member.rank, run, config)
+        self._me = PeerIdentity("data", member.name, member.rank, run, config)
         self._dial = partial(connect, limits=limits, tls=tls)
         self._dead_s = dead_s
-        self._attached: dict[int, Link] = {}  # by rank: to the last incarnation of the peer
+        self._attached: dict[int, PeerLink] = {}  # by rank: to the last incarnation of the peer
         self._addresses: dict[int, Address] = {}  # of peers that were there when this node joined
         self._expected: set[int] | None = None  # the founders, once known
         self._connecting: dict[int, asyncio.Task[Connection]] = {}
         self._lost: dict[int, str] = {}
         self._complete = asyncio.Event()
         accept = partial(self._handshake, accepts=True, expected=range(member.rank + 1, len(self._names)))
-        self.listener = Listener(accept, partial(self._attach, first=False), limits, tls)
+        self.listener = SocketListener(accept, partial(self._attach, first=False), limits, tls)
 
     async def connect(self, addresses: Addresses, timeout_s: float, absent: Mapping[int, str] | None = None) -> None:
         """Connect to all lower ranks and wait for all higher ones, except those *absent*, each with the reason.
@@ -119,7 +119,7 @@ class Mesh:
         handshake = partial(self._handshake, accepts=False, expected=[rank])
         return self._dial(*address, handshake, timeout_s=timeout_s, on_open=partial(self._attach, first=True))
 
-    async def _dial_again(self, link: Link) -> None:
+    async def _dial_again(self, link: PeerLink) -> None:
         """Dial the peer of *link*, whose connection has broken, at the *address* where it was."""
 
         def handshake() -> Handshake:
@@ -131,7 +131,7 @@ class Mesh:
         await self._dial(*address, handshake, timeout_s=self._dead_s, on_open=resumed, was_there=True)
 
     def _handshake(self, *, accepts: bool, expected: Sequence[int]) -> Handshake:
-        def admit(peer: Identity) -> str | None:
+        def admit(peer: PeerIdentity) -> str | None:
             rank = peer.rank
             known = 0 <= rank < len(self._names) and rank != self.member.rank and self._names[rank] == peer.name
             if accepts and peer.taken != NEW:
@@ -150,14 +150,14 @@ class Mesh:
         """Return the last incarnation of *rank* that was connected; -1 if none was."""
         return self._attached[rank].peer.incarnation if rank in self._attached else -1
 
-    def _may_not_resume(self, peer: Identity) -> str | None:
+    def _may_not_resume(self, peer: PeerIdentity) -> str | None:
         """Return why *peer* may not resume its connection; None if it may."""
         link = self._attached.get(peer.rank)
         if link is None:
             return f"there is no connection of rank {peer.rank} ({peer.name}) to resume"
         return self._other_than(link, peer) or link.refusal(peer.taken)
 
-    def _other_than(self, link: Link, peer: Identity) -> str | None:
+    def _other_than(self, link: PeerLink, peer: PeerIdentity) -> str | None:
         """Return the words for a *peer* that is not that of *link*."""
         known = link.peer
         if (peer.rank, peer.name, peer.incarnation) == (known.rank, known.name, known.incarnation):
@@ -175,7 +175,7 @@ class Mesh:
             connection.abort("the name is taken")
             return
         dial = self._dial_again if rank in self._addresses else None
-        link = Link(
+        link = PeerLink(
             connection,
             dead_s=self._dead_s,
             keeps_bytes=self.member.inbox_bytes,

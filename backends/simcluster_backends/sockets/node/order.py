@@ -14,12 +14,12 @@ from contextvars import Context, copy_context
 from dataclasses import dataclass
 from typing import Any, TypeAlias, TypeVar
 
-from simcluster.checkpoints.keeper import Channel
+from simcluster.checkpoints.keeper import CheckpointChannel
 from simcluster.checkpoints.shard import Shard
 from simcluster.errors import Problem, UsageError
 from simcluster.process.installed import install_extra
 from simcluster.runs.event_notes import NOTES, Notes
-from simcluster.runs.event_order import Kind
+from simcluster.runs.event_order import EventKind
 from simcluster_backends.common.precise_loop import asyncios_own, precise
 
 T = TypeVar("T")
@@ -96,7 +96,7 @@ def loop_factory(uvloop: bool | None = None, *, counts: bool = False) -> Callabl
 
 
 @dataclass(slots=True, eq=False)
-class Leaving:
+class RecordedSend:
     """The wait of send *number* on *future*; records how it ended.
 
     *putting* returns that of the frame that the program is putting on its stream, if any: others then end *later*.
@@ -129,9 +129,9 @@ class Leaving:
             if error is not None:
                 notes.answers.refused[self.number] = str(error)
         elif error is None:
-            notes.note(Kind.LEFT, self.number)
+            notes.note(EventKind.LEFT, self.number)
         else:
-            notes.gone(Kind.FAILED, self.number, str(error))
+            notes.gone(EventKind.FAILED, self.number, str(error))
         if error is None:
             future.set_result(None)
         else:
@@ -144,7 +144,7 @@ class NotedChannel:
     Create it outside the program's context, since its waits are not the program's.
     """
 
-    def __init__(self, channel: Channel, notes: Notes) -> None:
+    def __init__(self, channel: CheckpointChannel, notes: Notes) -> None:
         self._channel, self._notes = channel, notes
         self._loop = asyncio.get_running_loop()
         self._outside = copy_context()
@@ -163,7 +163,7 @@ class NotedChannel:
         def answered(_: object) -> None:
             if answer.done() or task.cancelled():
                 return
-            self._notes.note(Kind.ASIDE, number)
+            self._notes.note(EventKind.ASIDE, number)
             if (error := task.exception()) is not None:
                 answer.set_exception(error)
             else:

@@ -24,7 +24,7 @@ from simcluster.process.signals import kill
 from simcluster.process.unawaited import unawaited_noticed
 from simcluster.runs.doubts import NOT_AWAITED
 from simcluster.runs.event_notes import Notes
-from simcluster.runs.event_order import Kind
+from simcluster.runs.event_order import EventKind
 from simcluster.runs.record import NodeRecord, kept_spans
 from simcluster.runs.recorder import Recorder
 from simcluster_backends.common.event_loop import KEEPER, run_to_its_end
@@ -32,9 +32,9 @@ from simcluster_backends.common.failure import LEFT, Failure, failure_of, first_
 from simcluster_backends.common.narrator import Narrator
 from simcluster_backends.sockets.net.addresses import is_wildcard, open_socket, parse_endpoint
 from simcluster_backends.sockets.net.tls import Tls, read_tls
-from simcluster_backends.sockets.node.control_lane import JOIN_S, ControlLane, ToLauncher
+from simcluster_backends.sockets.node.control_lane import JOIN_S, ControlLane, LauncherChannel
 from simcluster_backends.sockets.node.cuts import follow, follow_resets
-from simcluster_backends.sockets.node.member import Member
+from simcluster_backends.sockets.node.member import SocketMember
 from simcluster_backends.sockets.node.mesh import Mesh
 from simcluster_backends.sockets.node.order import NotedChannel, loop_factory
 from simcluster_backends.sockets.node.report import Pulse, Reports, pieces_of
@@ -43,7 +43,7 @@ from simcluster_backends.sockets.node.transport import SocketTransport
 from simcluster_backends.sockets.wire import messages as wire
 from simcluster_backends.sockets.wire.frame import MESSAGE_LIMIT_BYTES
 from simcluster_backends.sockets.wire.keys import KEY_BYTES
-from simcluster_backends.sockets.wire.reader import Limits
+from simcluster_backends.sockets.wire.reader import FrameLimits
 
 
 def join(
@@ -76,7 +76,7 @@ def join(
         lane = ControlLane(name, host, port, key, secure)
 
         async def live() -> Failure | None:
-            return await _Node(lane, job, key, listening, secure).live()
+            return await _NodeRun(lane, job, key, listening, secure).live()
 
         try:
             job = lane.job.result(timeout=JOIN_S + 10)
@@ -93,7 +93,7 @@ def join(
             logs.close()
 
 
-class _Node:
+class _NodeRun:
     """One run of one node."""
 
     def __init__(self, lane: ControlLane, job: wire.Job, key: bytes, listening: socket.socket, tls: Tls | None) -> None:
@@ -103,7 +103,7 @@ class _Node:
         self.recorder = Recorder(job.rank, job.names[job.rank], self._now, kept_spans(len(job.names)))
         self.recorder.losses_are_planned = False
         self.notes = Notes(self._now) if job.order else None
-        self.member = Member(
+        self.member = SocketMember(
             job.rank, job.names, self.recorder, inbox_bytes=job.inbox_bytes, slow=job.slow, notes=self.notes
         )
         self._transport = SocketTransport(
@@ -111,11 +111,11 @@ class _Node:
         )
         self._holds: list[asyncio.TimerHandle] = []
         most_bytes = job.message_limits[job.rank] if job.message_limits else MESSAGE_LIMIT_BYTES
-        limits = Limits(body_bytes=job.body_limit_bytes, message_bytes=min(most_bytes, memory_bytes()))
+        limits = FrameLimits(body_bytes=job.body_limit_bytes, message_bytes=min(most_bytes, memory_bytes()))
         self.mesh = Mesh(self.member, key, job.run, job.config, limits, tls, job.dead_s)
-        self._safekeeping = ToLauncher(lane, self.member.device)
+        self._safekeeping = LauncherChannel(lane, self.member.device)
         self._addresses: asyncio.Future[wire.Addresses] = self._loop.create_future()
-        self._go: asyncio.Future[wire.Go] = self._loop.create_future()
+        self._go: asyncio.Future[wire.GoOrder] = self._loop.create_future()
         self._leave = asyncio.Event()
         self._notice = Notice(self.recorder, self.notes)
         self._part: asyncio.Task[NodeRecord] | None = None
@@ -170,7 +170,7 @@ class _Node:
         await mesh.listener.start(self._listening)
         if job.late:  # before it connects to nodes that are at work
             held = prepare(job.config_json)
-        self.lane.send(wire.Listening(mesh.listener.host, mesh.listener.port))
+        self.lane.send(wire.ListenAddress(mesh.listener.host, mesh.listener.port))
         found = await self._addresses
         self.recorder.incarnation = found.incarnation
         if found.incarnation:
@@ -179,7 +179,7 @@ class _Node:
             await mesh.connect(found.addresses, job.start_s, found.gone)
         if not job.late:
             held = prepare(job.config_json)
-        self.lane.send(wire.Connected(held or []))
+        self.lane.send(wire.ConnectionReport(held or []))
         at_s = (await self._go).at_s
         kept = self._safekeeping
         if job.keeps:
@@ -225,7 +225,7 @@ class _Node:
     # messages from the launcher, in the lane's thread
 
     def _from_lane(self, message: wire.FromLauncher) -> None:
-        if isinstance(message, wire.Crash):
+        if isinstance(message, wire.CrashOrder):
             kill(os.getpid())
         self._soon(self._receive, message)
 
@@ -236,7 +236,7 @@ class _Node:
         """End without a launcher; only the log can say why."""
         if not self._leave.is_set():
             print(reason, file=sys.stderr, flush=True)
-        self._receive(wire.Stop(reason))
+        self._receive(wire.StopOrder(reason))
         self._leave.set()
 
     def _soon(self, action: Callable[..., object], *given: object) -> None:
@@ -250,23 +250,23 @@ class _Node:
         match message:
             case wire.Addresses() if not self._addresses.done():
                 self._addresses.set_result(message)
-            case wire.Go() if not self._go.done():
+            case wire.GoOrder() if not self._go.done():
                 self._go.set_result(message)
             case wire.PeerGone(rank, reason, incarnation):
                 if self._addresses.done():  # they list the nodes gone before
                     self.mesh.lose(rank, reason)
                 self.member.expect_end(rank, reason, incarnation)
-            case wire.Leave():
+            case wire.LeaveOrder():
                 self._notice.give(message.notice_s)
-            case wire.Stop():
+            case wire.StopOrder():
                 self._stopped = self._stopped or message.reason
                 if self._part is not None:
                     if self.notes is not None:
-                        self.notes.note(Kind.STOPPED, 0)
+                        self.notes.note(EventKind.STOPPED, 0)
                     self._part.cancel()
-            case wire.Stored():
+            case wire.ShardReply():
                 self._safekeeping.stored()
-            case wire.BeginWith():
+            case wire.CheckpointPiece():
                 self._safekeeping.hear(message)
-            case wire.End():
+            case wire.ExitOrder():
                 self._leave.set()

@@ -15,7 +15,7 @@ from simcluster.runs.record import NodeRecord, hand_in, told
 from simcluster_backends.common.failure import Failure
 from simcluster_backends.common.narrator import Narrator
 from simcluster_backends.common.waiting import waiting_at
-from simcluster_backends.sockets.node.member import Member
+from simcluster_backends.sockets.node.member import SocketMember
 from simcluster_backends.sockets.wire import messages as wire
 
 WAITS_SHOWN = 20
@@ -61,7 +61,7 @@ class Pulse:
 class Reports:
     """The reports of *member*; *pulse* watches its event loop, and *narrator* reads the machine."""
 
-    def __init__(self, member: Member, pulse: Pulse, narrator: Narrator) -> None:
+    def __init__(self, member: SocketMember, pulse: Pulse, narrator: Narrator) -> None:
         self._member, self._pulse, self._narrator = member, pulse, narrator
         self._sent = [0, 0, 0]  # metrics, spans, evaluations
 
@@ -72,7 +72,7 @@ class Reports:
         sent_to = {to: list(count) for to, count in list(record.sent_to.items())}
         waits = list(progress.waits[:WAITS_SHOWN]) if has_begun else []
         messages: list[wire.FromNode] = [
-            wire.Status(
+            wire.NodeStatus(
                 progress.moved,
                 progress.done,
                 progress.computing,
@@ -90,26 +90,26 @@ class Reports:
         ]
         messages += self._rows()
         if self._member.notes is not None:
-            messages += map(wire.Ordered, self._member.notes.take())
+            messages += map(wire.OrderPiece, self._member.notes.take())
         return messages
 
-    def _rows(self) -> Iterator[wire.Rows]:
+    def _rows(self) -> Iterator[wire.RecordRows]:
         """Yield what the node has noted since the last rows."""
         record, evaluations = self._member.recorder.record, self._member.recorder.evaluations
         noted: list[list[Any]] = [record.metrics, record.spans, evaluations]
         while any(parts := [rows[n : n + wire.ROWS_A_FRAME] for rows, n in zip(noted, self._sent, strict=True)]):
             self._sent = [n + len(part) for n, part in zip(self._sent, parts, strict=True)]
-            yield wire.Rows(*parts)
+            yield wire.RecordRows(*parts)
 
-    def last(self, record: NodeRecord, failure: Failure | None, lane_bytes: int) -> wire.Outcome:
+    def last(self, record: NodeRecord, failure: Failure | None, lane_bytes: int) -> wire.NodeOutcome:
         """Return the outcome, without what is sent as pieces; *lane_bytes* is the traffic on the control lane."""
         sent = lane_bytes + self._member.handshake_and_goodbye_bytes
         record = replace(record, metrics=[], spans=[], weights=None, copies=told(record.copies), control_bytes=sent)
-        return wire.Outcome(record, failure)
+        return wire.NodeOutcome(record, failure)
 
 
-def pieces_of(record: NodeRecord) -> Iterator[wire.Piece]:
+def pieces_of(record: NodeRecord) -> Iterator[wire.WeightsPiece]:
     """Yield the large contents of *record* in pieces."""
     for content in hand_in(record):
         for piece, _ in wire.in_pieces(content):
-            yield wire.Piece(piece)
+            yield wire.WeightsPiece(piece)

@@ -12,12 +12,12 @@ from typing import TYPE_CHECKING
 
 from simcluster.fault_plans.kinds import NOTICE_S
 from simcluster.process.signals import kill
-from simcluster.runs.event_order import Kind
+from simcluster.runs.event_order import EventKind
 
 if TYPE_CHECKING:
     from simcluster.runs.event_notes import Notes
     from simcluster.runs.recorder import Recorder
-    from simcluster_backends.sockets.net.link import Link
+    from simcluster_backends.sockets.net.link import PeerLink
 
 SEEN_OFF_S = 10.0
 """How long a leaving node waits for slow peers to take what it has sent."""
@@ -46,7 +46,7 @@ class Notice:
             self._overdue.start()
         if not self._recorder.told_to_leave:
             if self._notes is not None:
-                self._notes.note(Kind.TOLD, 0)
+                self._notes.note(EventKind.TOLD, 0)
             self._recorder.told_to_leave = True
 
     def over(self) -> None:
@@ -61,12 +61,12 @@ class Notice:
         self.give(NOTICE_S)
 
 
-async def seen_off(links: Iterable[Link]) -> None:
+async def seen_off(links: Iterable[PeerLink]) -> None:
     """Return when every peer has received everything after a goodbye with a reason, and closed, or is too slow."""
     loop = asyncio.get_running_loop()
     left = {link: loop.create_future() for link in links if link.is_open}
 
-    def lost(link: Link, reason: str) -> None:
+    def lost(link: PeerLink, reason: str) -> None:
         if not left[link].done():
             left[link].set_result(None)
 

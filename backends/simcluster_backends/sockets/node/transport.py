@@ -11,46 +11,51 @@ from typing import TYPE_CHECKING
 from torch import Tensor
 
 from simcluster.errors import PeerLost
-from simcluster.payload import Lent, Payload
-from simcluster_backends.common.real_node import Numbered, RealNode
-from simcluster_backends.sockets.node.order import Leaving
+from simcluster.payload import LentPayload, Payload
+from simcluster_backends.common.real_node import NumberedSend, RealNode
+from simcluster_backends.sockets.node.order import RecordedSend
 from simcluster_backends.sockets.wire.frame import BODY_LIMIT_BYTES, MESSAGE_LIMIT_BYTES
 from simcluster_backends.sockets.wire.outgoing import data_frame
 
 if TYPE_CHECKING:
     from simcluster.runs.event_notes import Notes
-    from simcluster_backends.sockets.net.link import Link
-    from simcluster_backends.sockets.net.send_queue import Sending as Queued
-    from simcluster_backends.sockets.node.member import Member
+    from simcluster_backends.sockets.net.link import PeerLink
+    from simcluster_backends.sockets.net.send_queue import QueuedFrame
+    from simcluster_backends.sockets.node.member import SocketMember
 
 
 @dataclass(eq=False)
-class Sending(Numbered):
+class SocketSend(NumberedSend):
     """A frame on *link*, *queued* there. Notes the withdrawal of a send that had not begun."""
 
-    link: Link
+    link: PeerLink
     notes: Notes | None = None
-    queued: Queued = field(init=False)
+    queued: QueuedFrame = field(init=False)
 
     def withdraw(self) -> None:
         if self.link.queue.withdraw(self.queued) and self.notes is not None:
             self.notes.answers.withdrawn.append(self.number)
 
 
-class SocketTransport(RealNode[Sending]):
+class SocketTransport(RealNode[SocketSend]):
     """The transport of *member*: see simcluster.transport.Transport for the contract.
 
     A frame's body has at most *body_limit_bytes*; *message_limits* holds the limit of a message to each rank.
     """
 
     def __init__(
-        self, member: Member, seed: int, *, body_limit_bytes: int = BODY_LIMIT_BYTES, message_limits: Sequence[int] = ()
+        self,
+        member: SocketMember,
+        seed: int,
+        *,
+        body_limit_bytes: int = BODY_LIMIT_BYTES,
+        message_limits: Sequence[int] = (),
     ) -> None:
         super().__init__(member.rank, member.names, seed, member.activity)
         self._member, self._loop = member, asyncio.get_running_loop()
         self._body_limit_bytes = body_limit_bytes
         self._message_limits = message_limits or [MESSAGE_LIMIT_BYTES] * self.size
-        self._putting: Leaving | None = None  # of the frame that the program is putting on its stream
+        self._putting: RecordedSend | None = None  # of the frame that the program is putting on its stream
 
     def land(self, source: int, tag: str, place: Tensor) -> Callable[[], None] | None:
         link = self._member.links.get(source)
@@ -59,7 +64,7 @@ class SocketTransport(RealNode[Sending]):
         landing = link.land(tag, place)
         return None if landing is None else partial(link.take_back, landing)
 
-    def _post(self, to: int, tag: str, payload: Payload) -> Sending | None:
+    def _post(self, to: int, tag: str, payload: Payload) -> SocketSend | None:
         """Queue a send; drop it if the peer had ended before this node joined."""
         frame = data_frame(tag, payload, self._body_limit_bytes, self._message_limits[to])
         link = self._member.links.get(to)
@@ -67,23 +72,23 @@ class SocketTransport(RealNode[Sending]):
             return None
         number, left = self._activity.number(to, tag, frame.body_bytes), self._loop.create_future()
         notes = self._member.notes
-        sending = Sending(number, frame.size_bytes, left, self._now, link, notes)
+        sending = SocketSend(number, frame.size_bytes, left, self._now, link, notes)
         has_left = partial(self.recorder.sent, to, frame.size_bytes)
         if notes is None:
             sending.queued = link.put(frame, left, has_left)
         else:
-            self._putting = leaving = Leaving(number, left, notes, self._member.later, lambda: self._putting)
+            self._putting = leaving = RecordedSend(number, left, notes, self._member.later, lambda: self._putting)
             try:  # the connection's callbacks for the frame are outside the program
                 sending.queued = self._member.outside.run(link.put, frame, leaving, has_left)
             finally:
                 self._putting = None
             if not left.done():
                 notes.answers.waited.append(number)
-        if not (left.done() or isinstance(payload, Lent)):
+        if not (left.done() or isinstance(payload, LentPayload)):
             frame.keep()  # the bytes that the kernel has not taken yet
         return sending
 
-    def _lost(self, to: int, sending: Sending, reason: str) -> PeerLost:
+    def _lost(self, to: int, sending: SocketSend, reason: str) -> PeerLost:
         if self._member.links.get(to) is not sending.link:  # to the previous incarnation
             return PeerLost(to, self._inbox.names[to], reason, sending.link.peer.incarnation)
         return super()._lost(to, sending, reason)

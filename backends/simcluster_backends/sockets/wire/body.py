@@ -13,7 +13,17 @@ import torch
 from simcluster.errors import ProtocolError
 from simcluster.payload import DTYPES, MAX_DIMENSIONS, PREAMBLE_BYTES, MessageHeader, TensorHeader
 from simcluster.process.buffers import BUFFERS
-from simcluster_backends.sockets.wire.frame import MORE, SHARED, Bytes, Frame, Kind, Landing, Preamble, decode, octets
+from simcluster_backends.sockets.wire.frame import (
+    MORE,
+    SHARED,
+    Bytes,
+    Frame,
+    FrameKind,
+    Landing,
+    Preamble,
+    decode,
+    octets,
+)
 
 _header_decoder = msgspec.msgpack.Decoder(MessageHeader)
 
@@ -73,7 +83,7 @@ def prepare(preamble: Preamble, header: bytes, landings: list[Landing], most_byt
     A message's tensor goes into the first of *landings* with its tag, if it fits there; that one is used up.
     """
     size_bytes = PREAMBLE_BYTES + preamble.header_len + preamble.body_len
-    if preamble.kind == Kind.DATA:
+    if preamble.kind == FrameKind.DATA:
         message: MessageHeader = decode(_header_decoder, header, "a message header")
         total = _size_of(message.tensors)
         rest = rest_after(total, preamble)
@@ -94,12 +104,12 @@ def prepare(preamble: Preamble, header: bytes, landings: list[Landing], most_byt
         except (RuntimeError, MemoryError, OSError) as error:
             raise ProtocolError(f"no memory for a body of {total} bytes: {error}") from None
         parts = [part for part in map(octets, tensors) if len(part)]
-        frame = Frame(Kind.DATA, header, b"", message, tensors, size_bytes + rest, 0, landing)
+        frame = Frame(FrameKind.DATA, header, b"", message, tensors, size_bytes + rest, 0, landing)
         is_shared = preamble.flags & SHARED != 0
         return Body(frame, parts, preamble.body_crc, preamble.body_len, rest, is_shared=is_shared)
-    kind, owned = Kind(preamble.kind), bytearray(preamble.body_len)
+    kind, owned = FrameKind(preamble.kind), bytearray(preamble.body_len)
     parts = [np.frombuffer(owned, dtype=np.uint8)] if owned else []
-    acknowledged = preamble.seq if kind is Kind.ACK else 0
+    acknowledged = preamble.seq if kind is FrameKind.ACK else 0
     frame = Frame(kind, header, size_bytes=size_bytes, acknowledged=acknowledged)
     return Body(frame, parts, preamble.body_crc, preamble.body_len, owned=owned)
 

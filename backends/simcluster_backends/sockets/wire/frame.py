@@ -65,7 +65,7 @@ CRC_AT, AFTER_CRC = _before_crc.size, _before_crc.size + _crc.size
 """Where the header's checksum is in a preamble."""
 
 
-class Kind(enum.IntEnum):
+class FrameKind(enum.IntEnum):
     """The kind of a frame. HANDSHAKE's header is a handshake message, CONTROL's body a control message."""
 
     HANDSHAKE = 1
@@ -127,7 +127,7 @@ class Frame:
     *acknowledged* is the number in an ACK. *is_shared*: its body, or the end of it, came through shared memory.
     """
 
-    kind: Kind
+    kind: FrameKind
     header: bytes
     body: bytes = b""
     message: MessageHeader | None = None
@@ -170,7 +170,7 @@ def decode(decoder: msgspec.msgpack.Decoder[Any], data: bytes, what: str) -> Any
         raise ProtocolError(f"{what} cannot be decoded: {type(error).__name__}: {error}") from None
 
 
-def sealed(kind: Kind, header: bytes, seq: int, body_bytes: int = 0, body_crc: int = 0, flags: int = 0) -> bytes:
+def sealed(kind: FrameKind, header: bytes, seq: int, body_bytes: int = 0, body_crc: int = 0, flags: int = 0) -> bytes:
     """Return preamble and *header* of a frame, with their checksum."""
     before = _before_crc.pack(MAGIC, PROTOCOL_VERSION, kind, flags, len(header), body_bytes, seq)
     after = _after_crc.pack(body_crc, 0) + header

@@ -4,7 +4,7 @@
         Hello(nonce, who I am)        ->
                                       <-        Hello(nonce, who I am), Proof
         Proof                         ->
-                                      <-        Welcome(frames taken), or Refused(reason)
+                                      <-        Welcome(frames taken), or HandshakeRefusal(reason)
 
 A proof is HMAC-SHA256 under the shared key over the prover's role and both hellos in full: nonces, lane, run,
 versions, names, incarnations and the configuration's hash. So none of them can be altered in transit, and no proof
@@ -41,7 +41,7 @@ NEW = -1
 
 
 @dataclass(frozen=True, slots=True)
-class Identity:
+class PeerIdentity:
     """A speaker, on a *lane* ("control" or "data") of a *run*; the launcher's rank is -1.
 
     *run* and *config* are b"" while a node cannot know them yet. *incarnation* numbers its lives within the run.
@@ -77,18 +77,18 @@ class Welcome(msgspec.Struct, array_like=True, tag=3, frozen=True):
     taken: int = NEW
 
 
-class Refused(msgspec.Struct, array_like=True, tag=4, frozen=True):
+class HandshakeRefusal(msgspec.Struct, array_like=True, tag=4, frozen=True):
     reason: str
 
 
-HandshakeMessage: TypeAlias = Hello | Proof | Welcome | Refused
+HandshakeMessage: TypeAlias = Hello | Proof | Welcome | HandshakeRefusal
 _decoder: msgspec.msgpack.Decoder[HandshakeMessage] = msgspec.msgpack.Decoder(HandshakeMessage)
 _encoder = msgspec.msgpack.Encoder()
 
-Admit: TypeAlias = Callable[[Identity], str | None]
+Admit: TypeAlias = Callable[[PeerIdentity], str | None]
 """Returns why a proven peer may not join, or None if it may."""
 
-Yields: TypeAlias = Callable[[Identity], int]
+Yields: TypeAlias = Callable[[PeerIdentity], int]
 """Called with a proven peer that resumes: ends the old connection and returns the number of frames taken on it."""
 
 
@@ -102,7 +102,7 @@ class Handshake:
     def __init__(
         self,
         key: bytes,
-        me: Identity,
+        me: PeerIdentity,
         *,
         accepts: bool,
         admit: Admit | None = None,
@@ -112,13 +112,13 @@ class Handshake:
         assert len(me.name.encode()) <= NAME_LIMIT_BYTES, f"the name {me.name!r} is too long"
         self._key, self._accepts, self._admit, self._yields = key, accepts, admit, yields
         self.me = me
-        self.peer: Identity | None = None
+        self.peer: PeerIdentity | None = None
         self.done = False
         self.certified: frozenset[str] | None = None  # names in the peer's certificate; None without TLS
         self._package = package
         self._hello = _encoder.encode(Hello(secrets.token_bytes(NONCE_BYTES), package, *astuple(me)))
         self._their_hello = b""
-        self._their_identity: Identity | None = None
+        self._their_identity: PeerIdentity | None = None
         self._out: list[bytes] = [] if accepts else [self._hello]
         self._expects: type[HandshakeMessage] = Hello
 
@@ -130,7 +130,7 @@ class Handshake:
     def receive(self, header: bytes) -> bool:
         """Process the header of a handshake frame; return `done`."""
         message = decode(_decoder, header, "a handshake message")
-        if isinstance(message, Refused):
+        if isinstance(message, HandshakeRefusal):
             raise HandshakeRefused(f"refused by the peer: {message.reason[:REASON_LIMIT_BYTES]!r}")
         if not isinstance(message, self._expects):
             raise ProtocolError(f"a {type(message).__name__} where {self._expects.__name__} was expected")
@@ -145,7 +145,7 @@ class Handshake:
     def refuse(self, reason: str) -> HandshakeRefused:
         """Queue *reason* for the peer; return the error to raise here."""
         short = reason.encode()[:REASON_LIMIT_BYTES].decode(errors="ignore")
-        self._out.append(_encoder.encode(Refused(short)))
+        self._out.append(_encoder.encode(HandshakeRefusal(short)))
         return HandshakeRefused(reason)
 
     def _receive_hello(self, hello: Hello, encoded: bytes) -> None:
@@ -157,7 +157,7 @@ class Handshake:
         if len(hello.nonce) != NONCE_BYTES or len(hello.name.encode()) > NAME_LIMIT_BYTES:
             raise ProtocolError("a hello with a nonce or name of the wrong length")
         self._their_hello = encoded
-        self._their_identity = Identity(
+        self._their_identity = PeerIdentity(
             hello.lane, hello.name, hello.rank, hello.run, hello.config, hello.incarnation, hello.taken
         )
         if self._accepts:
@@ -185,7 +185,7 @@ class Handshake:
             raise ProtocolError(f"welcomed with {welcome.taken} frames taken, having said {self.me.taken}")
         self.peer, self.done = replace(self._their_identity, taken=welcome.taken), True
 
-    def _objection(self, them: Identity) -> str | None:
+    def _objection(self, them: PeerIdentity) -> str | None:
         me, certified = self.me, self.certified
         if certified is not None and them.name not in certified:
             return f"the certificate is that of {', '.join(sorted(certified)) or 'no node'}, not of {them.name!r}"

@@ -12,15 +12,15 @@ import msgspec
 from simcluster.errors import ProtocolError, UsageError
 from simcluster.runs.record import Metric, NodeRecord, Span
 from simcluster_backends.common.failure import Failure
-from simcluster_backends.sockets.wire.frame import CONTROL_LIMIT_BYTES, Frame, Kind, as_octets, decode
-from simcluster_backends.sockets.wire.outgoing import Outgoing
+from simcluster_backends.sockets.wire.frame import CONTROL_LIMIT_BYTES, Frame, FrameKind, as_octets, decode
+from simcluster_backends.sockets.wire.outgoing import OutgoingFrame
 
 ROWS_A_FRAME = 5000
 PIECE_BYTES = 256 * 1024
 """Small enough that even on a slow link the launcher hears from a node while its weights are in flight."""
 
 
-class Hold(msgspec.Struct, array_like=True, frozen=True):
+class HoldOrder(msgspec.Struct, array_like=True, frozen=True):
     """An order for a node: during each of *spells*, (from, to) in seconds of the run, not to write to *peers* (if
     *sends*) and not to read from them (if *receives*).
     """
@@ -31,7 +31,7 @@ class Hold(msgspec.Struct, array_like=True, frozen=True):
     spells: list[tuple[float, float]]
 
 
-class Resets(msgspec.Struct, array_like=True, frozen=True):
+class ResetOrder(msgspec.Struct, array_like=True, frozen=True):
     """An order for a node: to reset its connections to *peers* at each of *times_s*, in seconds of the run."""
 
     peers: list[int]
@@ -59,7 +59,7 @@ class Job(msgspec.Struct, array_like=True, frozen=True, tag="job"):
     start_s: float
     uvloop: bool | None
     slow: list[tuple[tuple[float, float], float]]
-    holds: list[Hold]
+    holds: list[HoldOrder]
     keeps: bool = False
     resumes: bool = False
     order: bool = True
@@ -70,7 +70,7 @@ class Job(msgspec.Struct, array_like=True, frozen=True, tag="job"):
     late: bool = False
     portable: bool = False
     message_limits: list[int] = []
-    resets: list[Resets] = []
+    resets: list[ResetOrder] = []
     report_at: list[int] = []
 
     @property
@@ -80,7 +80,7 @@ class Job(msgspec.Struct, array_like=True, frozen=True, tag="job"):
         return hashlib.sha256("\x00".join(parts).encode()).digest()
 
 
-class Listening(msgspec.Struct, array_like=True, frozen=True, tag="listening"):
+class ListenAddress(msgspec.Struct, array_like=True, frozen=True, tag="listening"):
     """Node to launcher: the address for its peers."""
 
     host: str
@@ -98,13 +98,13 @@ class Addresses(msgspec.Struct, array_like=True, frozen=True, tag="addresses"):
     incarnation: int = 0
 
 
-class Connected(msgspec.Struct, array_like=True, frozen=True, tag="connected"):
+class ConnectionReport(msgspec.Struct, array_like=True, frozen=True, tag="connected"):
     """Node to launcher: it has a connection to every peer, and *held*, hashes of what all nodes hold alike."""
 
     held: list[str] = []
 
 
-class Go(msgspec.Struct, array_like=True, frozen=True, tag="go"):
+class GoOrder(msgspec.Struct, array_like=True, frozen=True, tag="go"):
     """Launcher to node: the run's clock reads *at_s* now."""
 
     at_s: float = 0.0
@@ -122,27 +122,27 @@ class PeerGone(msgspec.Struct, array_like=True, frozen=True, tag="gone"):
     incarnation: int = 0
 
 
-class Leave(msgspec.Struct, array_like=True, frozen=True, tag="leave"):
+class LeaveOrder(msgspec.Struct, array_like=True, frozen=True, tag="leave"):
     """Launcher to node: leave after the current step, and in any case within *notice_s*, unless that is 0."""
 
     notice_s: float = 0.0
 
 
-class Crash(msgspec.Struct, array_like=True, frozen=True, tag="crash"):
+class CrashOrder(msgspec.Struct, array_like=True, frozen=True, tag="crash"):
     """Launcher to node: die now, without a goodbye, by the fault plan."""
 
 
-class Stop(msgspec.Struct, array_like=True, frozen=True, tag="stop"):
+class StopOrder(msgspec.Struct, array_like=True, frozen=True, tag="stop"):
     """Launcher to node: stop, and hand in the results so far."""
 
     reason: str
 
 
-class End(msgspec.Struct, array_like=True, frozen=True, tag="end"):
+class ExitOrder(msgspec.Struct, array_like=True, frozen=True, tag="end"):
     """Launcher to node: every node is done; exit."""
 
 
-class Status(msgspec.Struct, array_like=True, frozen=True, tag="status"):
+class NodeStatus(msgspec.Struct, array_like=True, frozen=True, tag="status"):
     """Node to launcher: it is alive, and its progress.
 
     *moved* rises with any activity, *done* only with work and records; *ended*: its algorithm has; its event loop has
@@ -167,7 +167,7 @@ class Status(msgspec.Struct, array_like=True, frozen=True, tag="status"):
     unread: list[str] = []
 
 
-class Rows(msgspec.Struct, array_like=True, frozen=True, tag="rows"):
+class RecordRows(msgspec.Struct, array_like=True, frozen=True, tag="rows"):
     """Node to launcher: its records since the last rows, and the *evaluations* that will be among them at the end."""
 
     metrics: list[Metric]
@@ -175,13 +175,13 @@ class Rows(msgspec.Struct, array_like=True, frozen=True, tag="rows"):
     evaluations: list[Metric] = []
 
 
-class Ordered(msgspec.Struct, array_like=True, frozen=True, tag="ordered"):
+class OrderPiece(msgspec.Struct, array_like=True, frozen=True, tag="ordered"):
     """Node to launcher: the next part of the order of its events, packed by simcluster.lab.replays."""
 
     content: bytes
 
 
-class Piece(msgspec.Struct, array_like=True, frozen=True, tag="piece"):
+class WeightsPiece(msgspec.Struct, array_like=True, frozen=True, tag="piece"):
     """Node to launcher: the next bytes of its final weights, which may exceed a frame."""
 
     content: bytes
@@ -194,37 +194,51 @@ class ShardPiece(msgspec.Struct, array_like=True, frozen=True, tag="shard"):
     last: bool
 
 
-class Stored(msgspec.Struct, array_like=True, frozen=True, tag="stored"):
+class ShardReply(msgspec.Struct, array_like=True, frozen=True, tag="stored"):
     """Launcher to node: its part of a checkpoint has been handled."""
 
 
-class BeginWith(msgspec.Struct, array_like=True, frozen=True, tag="begin"):
+class CheckpointPiece(msgspec.Struct, array_like=True, frozen=True, tag="begin"):
     """Launcher to node: the next bytes of its part of the checkpoint that the run resumes from."""
 
     content: bytes
     last: bool
 
 
-class Outcome(msgspec.Struct, array_like=True, frozen=True, tag="outcome"):
+class NodeOutcome(msgspec.Struct, array_like=True, frozen=True, tag="outcome"):
     """Node to launcher: it is done. The *record*'s metrics and spans came before as rows, its weights as pieces."""
 
     record: NodeRecord
     failure: Failure | None
 
 
-FromLauncher: TypeAlias = Job | Addresses | Go | Beat | PeerGone | Leave | Crash | Stop | End | Stored | BeginWith
-FromNode: TypeAlias = Listening | Connected | Status | Rows | Ordered | Piece | ShardPiece | Outcome
+FromLauncher: TypeAlias = (
+    Job
+    | Addresses
+    | GoOrder
+    | Beat
+    | PeerGone
+    | LeaveOrder
+    | CrashOrder
+    | StopOrder
+    | ExitOrder
+    | ShardReply
+    | CheckpointPiece
+)
+FromNode: TypeAlias = (
+    ListenAddress | ConnectionReport | NodeStatus | RecordRows | OrderPiece | WeightsPiece | ShardPiece | NodeOutcome
+)
 
 _encoder = msgspec.msgpack.Encoder()
 
 
-def control_frame(message: FromLauncher | FromNode) -> Outgoing:
+def control_frame(message: FromLauncher | FromNode) -> OutgoingFrame:
     """Return the frame that carries *message*. Raise UsageError if it is too long."""
     body = _encoder.encode(message)
     if len(body) > CONTROL_LIMIT_BYTES:
-        what = type(message).__name__.lower()
+        what = type(message).__struct_config__.tag
         raise UsageError(f"a {what} message of at most {CONTROL_LIMIT_BYTES} bytes, not {len(body)}")
-    return Outgoing(Kind.CONTROL, b"", [as_octets(body)])
+    return OutgoingFrame(FrameKind.CONTROL, b"", [as_octets(body)])
 
 
 def in_pieces(content: bytes) -> Iterator[tuple[bytes, bool]]:
@@ -234,7 +248,7 @@ def in_pieces(content: bytes) -> Iterator[tuple[bytes, bool]]:
 
 
 def _read(decoder: msgspec.msgpack.Decoder[Any], frame: Frame) -> Any:
-    if frame.kind is not Kind.CONTROL:
+    if frame.kind is not FrameKind.CONTROL:
         raise ProtocolError(f"a {frame.kind.name} frame on the control lane")
     return decode(decoder, frame.body, "a control message")
 

@@ -18,7 +18,7 @@ from simcluster_backends.sockets.wire.frame import (
     SHARED,
     SHARED_BYTES,
     Bytes,
-    Kind,
+    FrameKind,
     crc32c,
     octets,
     sealed,
@@ -39,14 +39,14 @@ class Slots(Protocol):
     def has_room(self) -> bool:
         """Return whether the next slot can be filled."""
 
-    def fill(self, pieces: list[Bytes], owner: Outgoing | None = None) -> tuple[bytes, Bytes]:
+    def fill(self, pieces: list[Bytes], owner: OutgoingFrame | None = None) -> tuple[bytes, Bytes]:
         """Copy *pieces* of *owner* into the next slot; return what the stream says of it, and the copy.
 
         The copy is valid until *owner* is asked to `move`.
         """
 
 
-class Outgoing:
+class OutgoingFrame:
     """An outgoing frame. It gets its number when its first chunk is requested: a frame that never left has none.
 
     A body that is not *kept*, like each chunk of it, is memory owned elsewhere: valid until its owner runs again.
@@ -54,7 +54,7 @@ class Outgoing:
 
     def __init__(
         self,
-        kind: Kind,
+        kind: FrameKind,
         header: bytes = b"",
         body: Sequence[Bytes] = (),
         *,
@@ -66,7 +66,7 @@ class Outgoing:
         self.body = [piece for piece in body if len(piece)]
         self.body_bytes = sum(map(len, self.body))
         self.size_bytes = PREAMBLE_BYTES + len(header) + self.body_bytes
-        self._part_bytes = part_bytes if kind is Kind.DATA else max(1, self.body_bytes)
+        self._part_bytes = part_bytes if kind is FrameKind.DATA else max(1, self.body_bytes)
         self.count = max(1, -(-self.body_bytes // self._part_bytes))
         self.wire_bytes = self.size_bytes + (self.count - 1) * PREAMBLE_BYTES
         if len(header) > HEADER_LIMIT_BYTES:
@@ -74,7 +74,7 @@ class Outgoing:
 
     def _preamble(self, seq: int, number: int, body_bytes: int, body_crc: int, flags: int = 0) -> bytes:
         """Return the preamble of part *number*, with sequence number *seq*."""
-        kind, header = (Kind.PART, b"") if number else (self.kind, self.header)
+        kind, header = (FrameKind.PART, b"") if number else (self.kind, self.header)
         flags |= MORE if number + 1 < self.count else 0
         return sealed(kind, header, seq, body_bytes, body_crc, flags)
 
@@ -170,17 +170,17 @@ def _cut(spans: list[Span], room_bytes: int) -> Iterator[list[Span]]:
 
 def acknowledgement(taken: int) -> bytes:
     """Return the frame that says that *taken* frames have been taken."""
-    return sealed(Kind.ACK, b"", taken)
+    return sealed(FrameKind.ACK, b"", taken)
 
 
 def offer(content: bytes) -> bytes:
     """Return the frame that offers shared memory."""
-    return sealed(Kind.OFFER, content, 0)
+    return sealed(FrameKind.OFFER, content, 0)
 
 
 def data_frame(
     tag: str, payload: Payload, part_bytes: int = BODY_LIMIT_BYTES, limit_bytes: int = MESSAGE_LIMIT_BYTES
-) -> Outgoing:
+) -> OutgoingFrame:
     """Return *payload* with *tag* as a frame in parts of at most *part_bytes*; its tensors are not copied.
 
     Raise TypeError or ValueError for content that cannot be sent.
@@ -192,4 +192,4 @@ def data_frame(
         if tensor.is_meta:
             raise TypeError(f"message {tag!r}: a {tensor.device.type} tensor has no bytes to send")
         pieces.append(octets(tensor.cpu().resolve_neg()))
-    return Outgoing(Kind.DATA, header, pieces, kept=False, part_bytes=part_bytes)
+    return OutgoingFrame(FrameKind.DATA, header, pieces, kept=False, part_bytes=part_bytes)

@@ -21,7 +21,7 @@ from simcluster_backends.sockets.wire.frame import (
     SHARED,
     Bytes,
     Frame,
-    Kind,
+    FrameKind,
     Landing,
     Preamble,
     crc32c,
@@ -32,24 +32,24 @@ READ_AHEAD_BYTES = 64 * 1024
 DIRECT_BYTES = 512 * 1024
 """Read at once into a large tensor: little enough to be still in a core's private cache for the checksum."""
 
-WITHOUT_NUMBER = (Kind.ACK, Kind.OFFER)
+WITHOUT_NUMBER = (FrameKind.ACK, FrameKind.OFFER)
 
 TLS_RECORDS = (b"\x15", b"\x16")  # an alert, and the first record of a handshake
 TLS_RECORD_BYTES = 3
 
 
 @dataclass(frozen=True, slots=True)
-class Limits:
+class FrameLimits:
     """What a reader accepts: a frame has at most *body_bytes*, a message in parts at most *message_bytes*."""
 
     body_bytes: int = framing.BODY_LIMIT_BYTES
     message_bytes: int = framing.MESSAGE_LIMIT_BYTES
 
 
-USUAL = Limits()
+USUAL = FrameLimits()
 
 
-class Filled(Protocol):
+class FilledSlots(Protocol):
     """The slots that the peer fills, in turn."""
 
     slot_bytes: int
@@ -70,7 +70,7 @@ class FrameReader:
     the connection is unusable: every later call raises it again.
     """
 
-    def __init__(self, limits: Limits = USUAL, *, is_open: bool = False) -> None:
+    def __init__(self, limits: FrameLimits = USUAL, *, is_open: bool = False) -> None:
         self.limits, self.is_open = limits, is_open
         self._ahead: Bytes = np.empty(READ_AHEAD_BYTES + framing.HEADER_LIMIT_BYTES, dtype=np.uint8)
         self._view = self._ahead.data
@@ -80,7 +80,7 @@ class FrameReader:
         self._seq = self.taken = 0  # the number of the next frame; how many frames have been returned, parts counted
         self._error: ProtocolError | None = None
         self._landings: list[Landing] = []  # in order of registration
-        self.slots: Filled | None = None
+        self.slots: FilledSlots | None = None
         self.digests = True  # whether bodies in shared memory, which have no checksum, get one here
 
     def open(self, previous: FrameReader | None = None) -> None:
@@ -175,9 +175,9 @@ class FrameReader:
                 return body.frame
             self._seq += 1
         self._body, self.taken = None, self._seq
-        if body.frame.kind is Kind.CONTROL:
-            return Frame(Kind.CONTROL, b"", bytes(body.owned), size_bytes=body.frame.size_bytes)
-        if body.frame.kind is Kind.DATA:
+        if body.frame.kind is FrameKind.CONTROL:
+            return Frame(FrameKind.CONTROL, b"", bytes(body.owned), size_bytes=body.frame.size_bytes)
+        if body.frame.kind is FrameKind.DATA:
             body.frame.body_crc, body.frame.is_shared = body.crc, body.is_shared
         return body.frame
 
@@ -201,11 +201,11 @@ class FrameReader:
         crc = crc32c(self._ahead[start + AFTER_CRC : end], crc32c(self._ahead[start : start + CRC_AT]))
         if crc != preamble.header_crc:
             raise ProtocolError("a frame with a wrong header checksum")
-        may_have_more = preamble.kind in (Kind.DATA, Kind.PART)
+        may_have_more = preamble.kind in (FrameKind.DATA, FrameKind.PART)
         allowed = MORE | (SHARED if self.slots is not None else 0) if may_have_more else 0
         if preamble.flags & ~allowed or preamble.reserved:
             raise ProtocolError(f"flags {preamble.flags} and reserved {preamble.reserved}, expected 0 and 0")
-        if (preamble.kind == Kind.PART) != (self._body is not None):
+        if (preamble.kind == FrameKind.PART) != (self._body is not None):
             between = "a part without message" if self._body is None else "another frame between the parts of a message"
             raise ProtocolError(between)
         if preamble.seq != self._seq and preamble.kind not in WITHOUT_NUMBER:
@@ -227,17 +227,23 @@ class FrameReader:
 
     def _check_lengths(self, kind: int, header_len: int, body_len: int) -> None:
         size_bytes = PREAMBLE_BYTES + header_len + body_len
-        if not self.is_open and kind != Kind.HANDSHAKE:
+        if not self.is_open and kind != FrameKind.HANDSHAKE:
             raise ProtocolError(f"a frame of kind {kind} before the handshake has ended")
-        if self.is_open and kind not in (Kind.DATA, Kind.CONTROL, Kind.GOODBYE, Kind.PART, *WITHOUT_NUMBER):
+        if self.is_open and kind not in (
+            FrameKind.DATA,
+            FrameKind.CONTROL,
+            FrameKind.GOODBYE,
+            FrameKind.PART,
+            *WITHOUT_NUMBER,
+        ):
             raise ProtocolError(f"a frame of kind {kind} after the handshake has ended")
-        if kind == Kind.HANDSHAKE and size_bytes > framing.HANDSHAKE_LIMIT_BYTES:
+        if kind == FrameKind.HANDSHAKE and size_bytes > framing.HANDSHAKE_LIMIT_BYTES:
             raise ProtocolError(f"a handshake frame of {size_bytes} bytes; at most {framing.HANDSHAKE_LIMIT_BYTES}")
         if header_len > framing.HEADER_LIMIT_BYTES:
             raise ProtocolError(f"a header of {header_len} bytes; at most {framing.HEADER_LIMIT_BYTES}")
-        most = framing.CONTROL_LIMIT_BYTES if kind == Kind.CONTROL else self.limits.body_bytes
-        most = 0 if kind in (Kind.HANDSHAKE, Kind.GOODBYE, *WITHOUT_NUMBER) else most
-        if kind == Kind.ACK and header_len:
+        most = framing.CONTROL_LIMIT_BYTES if kind == FrameKind.CONTROL else self.limits.body_bytes
+        most = 0 if kind in (FrameKind.HANDSHAKE, FrameKind.GOODBYE, *WITHOUT_NUMBER) else most
+        if kind == FrameKind.ACK and header_len:
             raise ProtocolError(f"an acknowledgement with a header of {header_len} bytes; at most 0")
         if body_len > most:
             raise ProtocolError(f"a body of {body_len} bytes; at most {most}")

@@ -21,7 +21,7 @@ FIRST_STEPS = 10
 
 
 @dataclass(frozen=True)
-class Activity:
+class ActivitySpans:
     """A run's *spans* as (rank, span); *names* by rank, escaped for HTML; *elapsed_s* of the whole run.
 
     *rests*, by rank, sum up the other spans; *faults* are spells of faults.
@@ -34,13 +34,13 @@ class Activity:
     faults: Sequence[Band] = ()
 
 
-def activity_of(run: RunFolder) -> Activity:
+def activity_of(run: RunFolder) -> ActivitySpans:
     """Return the activity of *run*."""
     elapsed_s = run.summary["elapsed_s"]
     # The nodes of a large run on which nothing happened are not in its summary: the others have later ranks.
     of_rank = topology_of(run).workers if "resting" in run.summary else run.summary["nodes"]
     names = [escape(name) for name in of_rank]
-    return Activity(names, run.spans, elapsed_s, run.rests, bands(run.summary.get("faults", ()), elapsed_s))
+    return ActivitySpans(names, run.spans, elapsed_s, run.rests, bands(run.summary.get("faults", ()), elapsed_s))
 
 
 def windows_of(run: RunFolder) -> dict[str, tuple[float, float]]:

@@ -13,7 +13,7 @@ from typing import Any, TypeAlias
 import numpy as np
 import numpy.typing as npt
 
-from simcluster.lab.reports.sections.activity import MAX_BANDS, Activity
+from simcluster.lab.reports.sections.activity import MAX_BANDS, ActivitySpans
 from simcluster.runs.coverage import FloatArray, covered, rest_shares
 from simcluster.runs.spans import Rest
 from simcluster.runs.trace import KINDS
@@ -33,7 +33,7 @@ IntArray: TypeAlias = npt.NDArray[np.int64]
 class SpanColumns:
     """*head*, for JSON, and the arrays *content*, one after the other: start_s, length_s, bytes, peer, tag, shares."""
 
-    def __init__(self, activity: Activity, *, most: int = MAX_SPANS) -> None:
+    def __init__(self, activity: ActivitySpans, *, most: int = MAX_SPANS) -> None:
         """Read the spans of the first MAX_NODES nodes; of more than *most*, keep those of three exact stretches."""
         nodes = min(len(activity.names), MAX_NODES)
         found = [(rank, span) for rank, span in activity.spans if rank < nodes]

@@ -8,7 +8,7 @@ from typing import Any
 
 from simcluster.lab.reports.html_page import choice, section
 from simcluster.lab.reports.scales import time_scale
-from simcluster.lab.reports.sections.activity import Activity
+from simcluster.lab.reports.sections.activity import ActivitySpans
 from simcluster.lab.reports.sections.span_columns import SpanColumns
 from simcluster.lab.reports.sections.spread import MANY
 
@@ -27,7 +27,7 @@ KEY = (("computing", "#2f7fb8"), ("sending", "#e0862b"), ("waiting to receive", 
 
 
 def timeline(
-    activity: Activity, windows: Mapping[str, tuple[float, float]]
+    activity: ActivitySpans, windows: Mapping[str, tuple[float, float]]
 ) -> tuple[str, dict[str, str], dict[str, bytes]]:
     """Return (the section's HTML, the JSON that it reads, its packed bytes); all empty if the run took no time.
 

@@ -76,7 +76,7 @@ def render(
 
 
 @dataclass(frozen=True)
-class Column:
+class ExplorerColumn:
     """A column for the scripts: *values* if it has numbers (NaN for none), and *words* with the code of each cell's
     word, from 1 (0 for none), if it has words or numbers that were written with a unit.
     """
@@ -102,7 +102,7 @@ def _coded(cells: Iterable[str | None]) -> dict[str, Any]:
     return {"words": list(known), "codes": np.array(codes, dtype=np.uint32)}
 
 
-def _column(name: str, values: pd.Series, keys: Sequence[str]) -> Column | None:
+def _column(name: str, values: pd.Series, keys: Sequence[str]) -> ExplorerColumn | None:
     """Return a column for the scripts; None if it is empty."""
     if not values.notna().any():
         return None
@@ -112,15 +112,17 @@ def _column(name: str, values: pd.Series, keys: Sequence[str]) -> Column | None:
     if not swept and is_number:
         numbers = _numbers(cells)
         known = numbers[~np.isnan(numbers)].tolist()
-        return Column(name, title, log=name in MEASURES and name != "accuracy" and is_wide(known), values=numbers)
+        return ExplorerColumn(
+            name, title, log=name in MEASURES and name != "accuracy" and is_wide(known), values=numbers
+        )
     coded = _coded(None if cell is None else str(cell) for cell in cells)
     distinct = [value for value in dict.fromkeys(cells) if value is not None]
     scale = swept_scale(name, distinct) if swept else None
     if scale is None or scale.is_category:
-        return Column(name, title, swept, **coded)
+        return ExplorerColumn(name, title, swept, **coded)
     place = dict(zip(distinct, scale.places, strict=True))
     numbers = _numbers([place.get(cell) for cell in cells])
-    return Column(name, scale.title, swept, scale.is_logarithmic, numbers, **({} if is_number else coded))
+    return ExplorerColumn(name, scale.title, swept, scale.is_logarithmic, numbers, **({} if is_number else coded))
 
 
 def _numbers(cells: Iterable[float | None]) -> npt.NDArray[np.float64]:
@@ -128,7 +130,7 @@ def _numbers(cells: Iterable[float | None]) -> npt.NDArray[np.float64]:
     return np.array([math.nan if cell is None or not math.isfinite(cell) else cell for cell in cells], dtype=np.float64)
 
 
-def _configs(configs: Sequence[Mapping[str, Any] | None]) -> tuple[list[str], list[Column], int]:
+def _configs(configs: Sequence[Mapping[str, Any] | None]) -> tuple[list[str], list[ExplorerColumn], int]:
     """Return the settings shared by all points with a configuration, as lines, the differing ones, and how many more
     differ.
     """
@@ -142,7 +144,9 @@ def _configs(configs: Sequence[Mapping[str, Any] | None]) -> tuple[list[str], li
     if len(common) > MAX_COMMON:
         common = [*common[:MAX_COMMON], f"and {len(common) - MAX_COMMON} more, in config.yaml"]
     own = [
-        Column(key, key, **_coded(None if found is None or key not in found else _said(found[key]) for found in flats))
+        ExplorerColumn(
+            key, key, **_coded(None if found is None or key not in found else _said(found[key]) for found in flats)
+        )
         for key in differing[:MAX_OWN]
     ]
     return common, own, len(differing) - len(own)

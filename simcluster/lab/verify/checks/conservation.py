@@ -8,9 +8,9 @@ import torch
 
 from simcluster.algorithms.data_parallel.accumulator import Accumulator
 from simcluster.lab.verify.claim import Contributions
-from simcluster.lab.verify.running import Done
+from simcluster.lab.verify.running import RunResult
 from simcluster.lab.verify.subject import Subject
-from simcluster.lab.verify.verdict import Failed, NotClaimed, expect, listed, shown
+from simcluster.lab.verify.verdict import CheckFailed, NotClaimed, expect, listed, shown
 
 
 def messages(subject: Subject) -> str:
@@ -35,7 +35,7 @@ def contributions(subject: Subject) -> str:
     for size, uneven in product(subject.several or subject.sizes, (False, True)):
         done = subject.run(size, uneven=uneven)
         if wrong := done.failure or balance(subject, done):
-            raise Failed(f"N = {size}{', one node slower' if uneven else ''}: {wrong}")
+            raise CheckFailed(f"N = {size}{', one node slower' if uneven else ''}: {wrong}")
     account = subject.claim.contributions(done.metrics())
     return f"N = {size}, one node slower: {account.pushed} pushed = {_parts(account)}"
 
@@ -75,7 +75,7 @@ def sums(subject: Subject) -> str:
     return expect(whole and refused == len(said), told)
 
 
-def balance(subject: Subject, done: Done) -> str:
+def balance(subject: Subject, done: RunResult) -> str:
     """Describe what does not add up in a run, if anything."""
     if done.taken > done.sent:
         return f"{done.taken} messages received and {done.sent} sent"

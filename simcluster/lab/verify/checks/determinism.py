@@ -13,7 +13,7 @@ from simcluster.experiment.read.read import read_experiment
 from simcluster.lab.verify.checks.conservation import balance
 from simcluster.lab.verify.checks.learning import loss_before_and_after
 from simcluster.lab.verify.probe import DRAWN
-from simcluster.lab.verify.running import Done, run_plan
+from simcluster.lab.verify.running import RunResult, run_plan
 from simcluster.lab.verify.subject import Subject
 from simcluster.lab.verify.verdict import NotClaimed, expect, listed
 from simcluster.process.generators import seeded
@@ -65,18 +65,18 @@ def draws(subject: Subject) -> str:
     return f"{where}: each rank draws its own numbers, in a second run the same, whether or not other ranks draw"
 
 
-def _drawn(done: Done) -> list[list[list[tuple[int, float]]]]:
+def _drawn(done: RunResult) -> list[list[list[tuple[int, float]]]]:
     """Return what each rank has drawn, by generator."""
     found = done.ended(f"N = {len(done.nodes)}").metrics()
     return [[own[name] for name in DRAWN if name in own] for own in found]
 
 
-def _digests(done: Done) -> str:
+def _digests(done: RunResult) -> str:
     """Return everything that must be equal, as one line."""
     return json.dumps([done.trace_sha256, [node.weights_sha256 for node in done.nodes]])
 
 
-def _what_differs(first: Done, second: Done) -> str:
+def _what_differs(first: RunResult, second: RunResult) -> str:
     ranks = [a.rank for a, b in zip(first.nodes, second.nodes, strict=True) if a.weights_sha256 != b.weights_sha256]
     return f"the weights of ranks {ranks} differ" if ranks else "the weights are equal and the trace is not"
 
@@ -117,7 +117,7 @@ def backends(subject: Subject) -> str:
     return f"N = {listed(sizes)}: on sockets every message is accounted for, and the loss falls"
 
 
-def _difference(_: Subject, simulated: Done, real: Done) -> str:
+def _difference(_: Subject, simulated: RunResult, real: RunResult) -> str:
     """Describe a difference between runs that must be equal."""
     for mine, other in zip(simulated.nodes, real.nodes, strict=True):
         if mine.weights_sha256 != other.weights_sha256:
@@ -130,7 +130,7 @@ def _difference(_: Subject, simulated: Done, real: Done) -> str:
     return ""
 
 
-def _broken_law(subject: Subject, _: Done, real: Done) -> str:
+def _broken_law(subject: Subject, _: RunResult, real: RunResult) -> str:
     """Describe a law that an asynchronous run on sockets breaks."""
     if wrong := balance(subject, real):
         return wrong

@@ -13,7 +13,7 @@ from simcluster.documents.settings import settings_of
 from simcluster.errors import UsageError
 from simcluster.lab.verify.claim import Variant
 from simcluster.lab.verify.subject import Subject
-from simcluster.lab.verify.verdict import Check, Failed, NotClaimed, expect, judged, listed, shown
+from simcluster.lab.verify.verdict import Check, CheckFailed, NotClaimed, expect, judged, listed, shown
 
 NAME = "every setting changes something"
 
@@ -60,7 +60,7 @@ def _check(subject: Subject, name: str, hint: Any) -> str:
     if not tried:
         raise NotClaimed("no other value of it is known; a claim's variants could name one")
     steps = subject.request().steps
-    raise Failed(f"{listed(tried)} in place of {usual!r} changes neither trace nor weights in {steps} steps")
+    raise CheckFailed(f"{listed(tried)} in place of {usual!r} changes neither trace nor weights in {steps} steps")
 
 
 def other_values(hint: Any, usual: Any) -> list[Any]:

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import torch
 
-from simcluster.lab.verify.running import Done, names_of
+from simcluster.lab.verify.running import RunResult, names_of
 from simcluster.lab.verify.subject import Subject
 from simcluster.lab.verify.verdict import NotClaimed, expect, listed
 
@@ -52,7 +52,7 @@ def agree(subject: Subject) -> str:
     return f"N = {listed(subject.several)}: all ranks end with the same bits"
 
 
-def loss_before_and_after(done: Done) -> tuple[float, float]:
+def loss_before_and_after(done: RunResult) -> tuple[float, float]:
     """Return rank 0's loss before and after, on held-out samples, or else on training samples."""
     workload, after = done.plan.workload, done.weights[0]
     if after is None:

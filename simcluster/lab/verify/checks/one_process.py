@@ -10,9 +10,9 @@ import torch
 from torch import Tensor
 
 from simcluster.lab.verify.claim import Identity, Settings, Weights
-from simcluster.lab.verify.running import Done, as_json, far_apart
+from simcluster.lab.verify.running import RunResult, as_json, far_apart
 from simcluster.lab.verify.subject import Subject, workload_block
-from simcluster.lab.verify.verdict import Check, Failed, NotClaimed, expect, judged, listed, shown
+from simcluster.lab.verify.verdict import Check, CheckFailed, NotClaimed, expect, judged, listed, shown
 from simcluster.workloads import train_alone
 
 MOMENTUM_AND_CLIPPING = {"learning_rate": 0.05, "momentum": 0.9, "clip_norm": 0.5}
@@ -31,7 +31,7 @@ def alone(subject: Subject) -> str:
     of_its_own = max(_distances(done, _reference(subject, done)), default=0.0)
     if subject.claim.reference is not None and of_its_own <= subject.rounding:
         return f"one rank does what its reference does ({of_its_own:.1g} apart), not ordinary training"
-    raise Failed(f"one rank ends {apart:.2g} apart from ordinary training")
+    raise CheckFailed(f"one rank ends {apart:.2g} apart from ordinary training")
 
 
 def joined(subject: Subject) -> str:
@@ -49,7 +49,7 @@ def joined(subject: Subject) -> str:
         if far:
             apart, on = f"{max(found):.2g} apart", f"on rank {listed(far)}"
             if subject.is_claimed:
-                raise Failed(f"{where}: {apart} from its reference {on}; rounding is {subject.rounding:g}")
+                raise CheckFailed(f"{where}: {apart} from its reference {on}; rounding is {subject.rounding:g}")
             raise NotClaimed(f"{where}: {apart} from one process on the joined batches {on}, and nothing is claimed")
         distances += found
     if not distances:
@@ -101,13 +101,13 @@ def _equal(subject: Subject, identity: Identity) -> str:
         apart = far_apart(mine, other)
         same_bits = len(mine) == len(other) and all(torch.equal(a, b) for a, b in zip(mine, other, strict=True))
         if apart > subject.rounding or (identity.exact and not same_bits):
-            raise Failed(f"{told}: with N = {size}, rank 0 ends {apart:.2g} apart")
+            raise CheckFailed(f"{told}: with N = {size}, rank 0 ends {apart:.2g} apart")
         worst = max(worst, apart)
     return f"{told}: N = {listed(sizes)}, {'to the bit' if identity.exact else f'at most {worst:.1g} apart'}"
 
 
 def _other(subject: Subject, identity: Identity, size: int, where: str) -> list[Tensor]:
-    """Return rank 0's weights on the other side. Raises Failed, with *where*, if there are none."""
+    """Return rank 0's weights on the other side. Raises CheckFailed, with *where*, if there are none."""
     request = subject.request(size)
     if identity.other == "one process":
         return train_alone(subject.model, size, request.seed, request.steps)
@@ -117,7 +117,7 @@ def _other(subject: Subject, identity: Identity, size: int, where: str) -> list[
     return subject.runner.run(other).ended(where).weights[0] or []
 
 
-def _reference(subject: Subject, done: Done) -> Weights:
+def _reference(subject: Subject, done: RunResult) -> Weights:
     """Return the expected weights of rank 0, 1, ..."""
     plan, size = done.plan, len(done.nodes)
     if subject.claim.reference is None:
@@ -125,6 +125,6 @@ def _reference(subject: Subject, done: Done) -> Weights:
     return subject.claim.reference(plan.workload, size, plan.seed, plan.steps, plan.algorithm_settings)
 
 
-def _distances(done: Done, expected: Weights) -> list[float]:
+def _distances(done: RunResult, expected: Weights) -> list[float]:
     """Return the distance of each rank's weights from the expected ones."""
     return [far_apart(done.weights[rank] or [], weights) for rank, weights in enumerate(expected)]

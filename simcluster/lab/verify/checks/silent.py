@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection
 
-from simcluster.lab.verify.running import Done
+from simcluster.lab.verify.running import RunResult
 from simcluster.lab.verify.subject import Subject
 from simcluster.lab.verify.verdict import NotClaimed, expect, listed
 from simcluster.runs.doubts import IN_PLACE, NO_STEP, NO_TIME, NOT_AWAITED, NOT_FINITE, OUTSIDE, UNTRAINED
@@ -64,12 +64,12 @@ def apart(subject: Subject) -> str:
     return told
 
 
-def _alike(one: Done, other: Done) -> bool:
+def _alike(one: RunResult, other: RunResult) -> bool:
     return (one.trace_sha256, one.failure) == (other.trace_sha256, other.failure) and one.same_weights(other)
 
 
 def _none_of(subject: Subject, kinds: Collection[str]) -> None:
-    """Raise Failed with the first warning of *kinds*, or if a run fails without one."""
+    """Raise CheckFailed with the first warning of *kinds*, or if a run fails without one."""
     for size in subject.sizes:
         done = subject.run(size)
         found = [row["text"] for row in done.doubts if row["kind"] in kinds]

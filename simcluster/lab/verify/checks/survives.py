@@ -8,7 +8,7 @@ from functools import partial
 from simcluster.errors import NodeFailed, PeerLost, Stuck
 from simcluster.lab.verify import faults
 from simcluster.lab.verify.claim import Outcome
-from simcluster.lab.verify.running import Done
+from simcluster.lab.verify.running import RunResult
 from simcluster.lab.verify.subject import Subject
 from simcluster.lab.verify.verdict import Check, expect, judged
 
@@ -54,7 +54,7 @@ def _as_declared(subject: Subject, name: str, expected: Outcome) -> str:
     return f"{expected}, as declared, on {' and '.join(tried)}"
 
 
-def outcome_of(done: Done) -> str:
+def outcome_of(done: RunResult) -> str:
     """Return the outcome as a `simcluster.lab.verify.claim.Outcome`, or what else happened."""
     if done.error is None:
         return "goes on" if done.lost else "ends well"

@@ -18,7 +18,7 @@ from simcluster.errors import RunError, UsageError
 from simcluster.lab.verify.checks.learning import loss_before_and_after
 from simcluster.lab.verify.running import Shape
 from simcluster.lab.verify.subject import Subject
-from simcluster.lab.verify.verdict import Failed, NotClaimed, expect, listed
+from simcluster.lab.verify.verdict import CheckFailed, NotClaimed, expect, listed
 from simcluster.rng import NodeRandom, torch_stream
 
 SENDS = 100
@@ -93,7 +93,7 @@ def compressors(subject: Subject) -> str:
     off = {kind: how_far_off(kind, subject.seed) for kind in sorted(KINDS)}
     wrong = [f"{kind}: {vector} arrives {far:.2g} off" for kind, (far, vector) in off.items() if not far <= NEAR]
     if wrong:
-        raise Failed(f"errors of the mean of {SENDS} sends, relative to the length: {'; '.join(wrong)}")
+        raise CheckFailed(f"errors of the mean of {SENDS} sends, relative to the length: {'; '.join(wrong)}")
     told = listed(f"{kind} {far:.1g}" for kind, (far, _) in off.items())
     return f"the mean of {SENDS} sends is off by at most, relative to the length: {told}"
 

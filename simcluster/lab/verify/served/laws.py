@@ -33,7 +33,7 @@ from simcluster.lab.verify.verdict import Check, NotClaimed, Verification, expec
 from simcluster.lm.plan.placements import Kind
 from simcluster.lm.plan.times import (
     TOKEN_BYTES,
-    Pace,
+    NodePace,
     all_reduce,
     exchanged_bytes,
     gathered_s,
@@ -44,12 +44,12 @@ from simcluster.lm.plan.times import (
     told_s,
 )
 from simcluster.lm.serving.desk.desks import END, TOKEN
-from simcluster.lm.serving.run import Answers
-from simcluster.lm.serving.setup import Layout
+from simcluster.lm.serving.run import ServingResult
+from simcluster.lm.serving.setup import PlacementLayout
 from simcluster.topology import Topology
 
 
-def _differing(page: Page, found: Answers) -> str:
+def _differing(page: Page, found: ServingResult) -> str:
     wrong = [name for name, tokens in tokens_of(found).items() if tokens != page.expected[name]]
     return f"other tokens than one process for request {listed(wrong)}" if wrong else ""
 
@@ -130,13 +130,13 @@ def closed_form(page: Page) -> str:
     return f"N = {listed(page.sizes)}: each of {OUTPUT} tokens takes the closed form's time to 1e-9"
 
 
-def _pace(cluster: Topology, name: str, tokens: int, context: int, share: float = 1.0) -> Pace:
+def _pace(cluster: Topology, name: str, tokens: int, context: int, share: float = 1.0) -> NodePace:
     device = cluster.nodes[name].device
     assert device is not None, "all nodes are workers"
     return pace(device, SHAPE, 1, tokens, context, share)
 
 
-def _pipeline_s(layout: Layout, cluster: Topology, tokens: int, context: int) -> float:
+def _pipeline_s(layout: PlacementLayout, cluster: Topology, tokens: int, context: int) -> float:
     names = cluster.workers
     paces = [_pace(cluster, name, tokens, context) for name in names]
     stages_s = [
@@ -147,19 +147,19 @@ def _pipeline_s(layout: Layout, cluster: Topology, tokens: int, context: int) ->
     return pipeline_s(stages_s, hops_s, hop_s(cluster, names[-1], names[0], TOKEN_BYTES))
 
 
-def _tensor_s(layout: Layout, cluster: Topology, tokens: int, context: int) -> float:
+def _tensor_s(layout: PlacementLayout, cluster: Topology, tokens: int, context: int) -> float:
     names, n = cluster.workers, len(cluster.workers)
     paces = [_pace(cluster, name, tokens, context, 1 / n) for name in names]
     ends_s = told_s(cluster, names, TOKEN_BYTES * tokens) + gathered_s(cluster, names, SHAPE.logits_bytes(1, 1 / n))
     return tensor_s(SHAPE, paces, all_reduce(cluster, names), ends_s, tokens)
 
 
-def _replica_s(layout: Layout, cluster: Topology, tokens: int, context: int) -> float:
+def _replica_s(layout: PlacementLayout, cluster: Topology, tokens: int, context: int) -> float:
     """Return the time of the first replica, which has the queue: it takes a single request itself."""
     return _pace(cluster, cluster.workers[0], tokens, context).stage_s(LAYERS, True)
 
 
-FORMS: Final[Mapping[Kind, Callable[[Layout, Topology, int, int], float]]] = {
+FORMS: Final[Mapping[Kind, Callable[[PlacementLayout, Topology, int, int], float]]] = {
     "pipeline": _pipeline_s, "tensor": _tensor_s, "replicas": _replica_s
 }  # fmt: skip
 """The seconds of *tokens* new tokens after *context* others."""

@@ -12,20 +12,20 @@ import torch
 
 from simcluster.errors import RunError
 from simcluster.experiment.run import run
-from simcluster.lab.verify.probe import TENSOR_BYTES, Counting
-from simcluster.lab.verify.verdict import Failed
-from simcluster.lm.engine.limits import Limits
-from simcluster.lm.models.decoder import Part
+from simcluster.lab.verify.probe import TENSOR_BYTES, CountingTransport
+from simcluster.lab.verify.verdict import CheckFailed
+from simcluster.lm.engine.limits import EngineLimits
+from simcluster.lm.models.decoder import SequencePart
 from simcluster.lm.models.model_file import ModelFile
 from simcluster.lm.models.open import open_model
 from simcluster.lm.models.sampling import sampled
 from simcluster.lm.plan.placements import Kind
-from simcluster.lm.plan.shape import Shape
+from simcluster.lm.plan.shape import ModelShape
 from simcluster.lm.request import Request, Sampling
 from simcluster.lm.serving.on_cluster import shape_of_architecture
 from simcluster.lm.serving.program import answer, prepare
-from simcluster.lm.serving.run import Answers, answer_all
-from simcluster.lm.serving.setup import Layout, Setup
+from simcluster.lm.serving.run import ServingResult, answer_all
+from simcluster.lm.serving.setup import PlacementLayout, Setup
 from simcluster.runs.record import NodeRecord
 from simcluster.runs.recorder import Recorder
 from simcluster.topology import Topology, star
@@ -41,7 +41,7 @@ SIZES: Final[Mapping[Kind, Sequence[int]]] = {"pipeline": range(1, LAYERS + 1), 
 """World sizes with a layer, or an equal share of the heads, for every node; replicas have none."""
 
 MODEL: Final = {"name": "gpt", "layers": LAYERS, "width": 48, "heads": HEADS, "context": 64}
-SHAPE: Final = Shape("small", LAYERS, 48, 12, 12, 4, 96, 480, True, 2.0)
+SHAPE: Final = ModelShape("small", LAYERS, 48, 12, 12, 4, 96, 480, True, 2.0)
 DEVICE: Final = {
     "flops": "2 GFLOP/s",
     "memory_bandwidth": "1 GB/s",
@@ -95,20 +95,20 @@ class Page:
         return {one.id: alone(self.model, one) for one in self.requests}
 
     @cached_property
-    def _answered(self) -> dict[tuple[int, str, int], Answers]:
+    def _answered(self) -> dict[tuple[int, str, int], ServingResult]:
         return {}
 
-    def answers(self, size: int, backend: str = "sim", blocks: int = 100) -> Answers:
+    def answers(self, size: int, backend: str = "sim", blocks: int = 100) -> ServingResult:
         """Return what `answered_again` does; the same run for the same arguments."""
         key = (size, backend, blocks)
         if key not in self._answered:
             self._answered[key] = self.answered_again(*key)
         return self._answered[key]
 
-    def answered_again(self, size: int, backend: str = "sim", blocks: int = 100, guesses: int = 0) -> Answers:
+    def answered_again(self, size: int, backend: str = "sim", blocks: int = 100, guesses: int = 0) -> ServingResult:
         """Answer the requests on *size* nodes with real weights, room for *blocks* blocks and at most *guesses*."""
         found = self.model.architecture
-        limits = Limits(blocks, found.context, found.vocabulary, BLOCK_TOKENS, chunk_tokens=4, guesses=guesses)
+        limits = EngineLimits(blocks, found.context, found.vocabulary, BLOCK_TOKENS, chunk_tokens=4, guesses=guesses)
         shape = shape_of_architecture(found, "f32", "gpt")
         setup = Setup(
             str(self.model.path), shape, "f32", "real", self.layout(size), limits, backend != "sim",
@@ -116,34 +116,34 @@ class Page:
         )  # fmt: skip
         return _answer(setup, size, backend)
 
-    def timed(self, size: int, prompt: int = PROMPT) -> Answers:
+    def timed(self, size: int, prompt: int = PROMPT) -> ServingResult:
         """Answer one request of *prompt* tokens on *size* nodes by its sizes alone."""
-        limits = Limits(1000, 1000, SHAPE.vocabulary)
+        limits = EngineLimits(1000, 1000, SHAPE.vocabulary)
         request = Request("0", (0,) * prompt, OUTPUT)
         setup = Setup("", SHAPE, "f32", "none", self.layout(size), limits, False, requests=(request,))
         return _answer(setup, size)
 
-    def layout(self, size: int) -> Layout:
+    def layout(self, size: int) -> PlacementLayout:
         """Return the placement on all of *size* nodes, the layers of a pipeline as equal as they can be."""
         each, more = divmod(LAYERS, size)
         stages = tuple(each + (place < more) for place in range(size))
-        return Layout(self.kind, tuple(range(size)), stages if self.kind == "pipeline" else (LAYERS,) * size)
+        return PlacementLayout(self.kind, tuple(range(size)), stages if self.kind == "pipeline" else (LAYERS,) * size)
 
 
 PROGRAM: Final = "simcluster.lab.verify.served.page:answer_counted"
 
 
-def _answer(setup: Setup, size: int, backend: str = "sim") -> Answers:
-    """Answer the requests of *setup* on *size* nodes. Raise Failed if the run fails."""
+def _answer(setup: Setup, size: int, backend: str = "sim") -> ServingResult:
+    """Answer the requests of *setup* on *size* nodes. Raise CheckFailed if the run fails."""
     try:
         return answer_all(setup, shelf(size), backend=backend, program=PROGRAM)
     except RunError as error:
-        raise Failed(f"N = {size} on {backend}: {type(error).__name__}: {error}".splitlines()[0]) from None
+        raise CheckFailed(f"N = {size} on {backend}: {type(error).__name__}: {error}".splitlines()[0]) from None
 
 
 async def answer_counted(node: Transport, recorder: Recorder, config_json: str) -> NodeRecord:
     """Answer the requests in *config_json*; the record has the tensor bytes that the node sent, as a metric."""
-    counting = Counting(node)
+    counting = CountingTransport(node)
     try:
         return await answer(counting, recorder, config_json)
     finally:
@@ -161,11 +161,11 @@ def alone(model: ModelFile, request: Request) -> tuple[int, ...]:
     cache, tokens = share.cache(model.architecture.context), list(request.prompt)
     inputs = tokens
     while len(tokens) < len(request.prompt) + request.max_tokens:
-        (logits,) = share.forward([Part(cache, torch.tensor(inputs))])
+        (logits,) = share.forward([SequencePart(cache, torch.tensor(inputs))])
         inputs = [sampled(logits[-1], request.sampling, len(tokens))]
         tokens += inputs
     return tuple(tokens[len(request.prompt) :])
 
 
-def tokens_of(found: Answers) -> dict[str, tuple[int, ...]]:
+def tokens_of(found: ServingResult) -> dict[str, tuple[int, ...]]:
     return {name: one.tokens for name, one in found.answers.items()}

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Hashable
 
 
-class Blocks:
+class CacheBlocks:
     """A number of blocks of *tokens* each, held by sequences."""
 
     def __init__(self, total: int, tokens: int) -> None:

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-from simcluster.lm.engine.cache.blocks import Blocks
+from simcluster.lm.engine.cache.blocks import CacheBlocks
 from simcluster.lm.engine.cache.prefixes import Prefixes
-from simcluster.lm.engine.limits import Limits
+from simcluster.lm.engine.limits import EngineLimits
 
 
 class Room:
@@ -15,8 +15,8 @@ class Room:
     *forgotten* is called with the slot of each whose blocks go to others.
     """
 
-    def __init__(self, limits: Limits, forgotten: Callable[[int], None]) -> None:
-        self.blocks = Blocks(limits.blocks, limits.block_tokens)
+    def __init__(self, limits: EngineLimits, forgotten: Callable[[int], None]) -> None:
+        self.blocks = CacheBlocks(limits.blocks, limits.block_tokens)
         self.kept: dict[int, int] = {}
         self._prefixes, self._forgotten = Prefixes(limits.chunk_tokens), forgotten
 

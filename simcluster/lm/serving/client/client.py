@@ -10,10 +10,10 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final
 
 from simcluster.errors import Problem, UsageError
-from simcluster.lm.load.answers import Answer
-from simcluster.lm.load.arrivals import Offered
+from simcluster.lm.load.answers import AnsweredRequest
+from simcluster.lm.load.arrivals import OfferedRequest
 from simcluster.lm.serving.client.endpoint import Endpoint
-from simcluster.lm.serving.client.events import DONE, MOST_LINE, Broken, chunk_of, data_of, message_of
+from simcluster.lm.serving.client.events import DONE, MOST_LINE, BrokenAnswer, chunk_of, data_of, message_of
 from simcluster.process.installed import install_extra
 
 if TYPE_CHECKING:
@@ -25,18 +25,18 @@ KEPT_S: Final = 2.0
 
 
 @dataclass
-class Outcome:
+class LoadOutcome:
     """The *answers* of a load in the order of its requests, the first *details* of each kind of failure, and the
     longest delay *late_s* of a start: above some milliseconds this machine is too slow for the load.
     """
 
-    answers: list[Answer]
+    answers: list[AnsweredRequest]
     details: dict[str, str] = field(default_factory=dict)
     late_s: float = 0.0
 
 
 @dataclass
-class _Seen:
+class _PartialAnswer:
     """An answer so far; times count from the load's start."""
 
     token_s: list[float] = field(default_factory=list)
@@ -48,29 +48,29 @@ class _Seen:
 
 async def load_on(
     endpoint: Endpoint,
-    requests: Sequence[Offered],
+    requests: Sequence[OfferedRequest],
     seed: int = 0,
     limit_s: float = 600.0,
     told: Callable[[int], None] = lambda done: None,
-) -> Outcome:
+) -> LoadOutcome:
     """Return what came of *requests* to *endpoint*; each may take *limit_s*. *told* gets the number of those done."""
     library = _httpx()
-    outcome = Outcome([])
+    outcome = LoadOutcome([])
     loop = asyncio.get_running_loop()
     done = 0
     limits = library.Limits(max_connections=None, keepalive_expiry=KEPT_S)
     timeout = library.Timeout(limit_s, connect=min(CONNECT_S, limit_s))
 
-    async def one(number: int, request: Offered) -> Answer:
+    async def one(number: int, request: OfferedRequest) -> AnsweredRequest:
         nonlocal done
         await asyncio.sleep(start_s + request.arrival_s - loop.time())
         outcome.late_s = max(outcome.late_s, loop.time() - start_s - request.arrival_s)
-        seen = _Seen()
+        seen = _PartialAnswer()
         try:
             async with asyncio.timeout(limit_s):
                 await _asked(http, endpoint, endpoint.body(request, number, seed), seen, start_s)
             error = ""
-        except (Broken, TimeoutError, library.HTTPError, library.InvalidURL, OSError) as raised:
+        except (BrokenAnswer, TimeoutError, library.HTTPError, library.InvalidURL, OSError) as raised:
             error, detail = _kind(library, raised)
             outcome.details.setdefault(error, detail)
             seen.end_s = loop.time() - start_s
@@ -78,7 +78,7 @@ async def load_on(
         told(done)
         prompt_tokens = request.prompt_tokens if seen.prompt_tokens is None else seen.prompt_tokens
         output_tokens = len(seen.token_s) if seen.output_tokens is None else seen.output_tokens
-        return Answer(request.arrival_s, tuple(seen.token_s), seen.end_s, prompt_tokens, output_tokens, error)
+        return AnsweredRequest(request.arrival_s, tuple(seen.token_s), seen.end_s, prompt_tokens, output_tokens, error)
 
     async with library.AsyncClient(limits=limits, timeout=timeout, trust_env=False) as http:
         start_s = loop.time()
@@ -96,16 +96,16 @@ def _httpx() -> Any:
 
 
 async def _asked(
-    http: httpx.AsyncClient, endpoint: Endpoint, body: dict[str, Any], seen: _Seen, start_s: float
+    http: httpx.AsyncClient, endpoint: Endpoint, body: dict[str, Any], seen: _PartialAnswer, start_s: float
 ) -> None:
-    """Post *body*, and put what is streamed into *seen*. Raise Broken for an answer that is no whole stream."""
+    """Post *body*, and put what is streamed into *seen*. Raise BrokenAnswer for an answer that is no whole stream."""
     now = asyncio.get_running_loop().time
     async with http.stream("POST", endpoint.url, json=body, headers=endpoint.headers) as answer:
         if answer.status_code != 200:
-            raise Broken(f"http {answer.status_code}", await _refusal(answer))
+            raise BrokenAnswer(f"http {answer.status_code}", await _refusal(answer))
         kind = answer.headers.get("content-type", "")
         if not kind.startswith("text/event-stream"):
-            raise Broken("no stream", f"content of the type {kind[:80]!r}")
+            raise BrokenAnswer("no stream", f"content of the type {kind[:80]!r}")
         async for data in data_of(answer.aiter_raw()):
             if data == DONE:
                 seen.is_last = True
@@ -119,9 +119,9 @@ async def _asked(
             if chunk.output_tokens is not None:
                 seen.prompt_tokens, seen.output_tokens = chunk.prompt_tokens, chunk.output_tokens
     if not seen.is_last:
-        raise Broken("closed", "the stream ended before the answer did")
+        raise BrokenAnswer("closed", "the stream ended before the answer did")
     if not seen.token_s:
-        raise Broken("empty", "an answer without text")
+        raise BrokenAnswer("empty", "an answer without text")
 
 
 async def _refusal(answer: httpx.Response) -> str:
@@ -139,7 +139,7 @@ async def _refusal(answer: httpx.Response) -> str:
 
 def _kind(library: Any, raised: BaseException) -> tuple[str, str]:
     """Return (kind, detail) of a failure."""
-    if isinstance(raised, Broken):
+    if isinstance(raised, BrokenAnswer):
         return raised.kind, raised.detail
     detail = message_of(str(raised) or type(raised).__name__)
     if isinstance(raised, (TimeoutError, library.TimeoutException)):

@@ -8,7 +8,7 @@ from typing import Any, Final
 from urllib.parse import urlsplit
 
 from simcluster.errors import Problem, UsageError
-from simcluster.lm.load.arrivals import Offered
+from simcluster.lm.load.arrivals import OfferedRequest
 from simcluster.rng import numpy_stream
 from simcluster.web.requests import is_loopback
 
@@ -40,7 +40,7 @@ class Endpoint:
         bearer = {"Authorization": f"Bearer {self.token}"} if self.token else {}
         return {"Accept": "text/event-stream", "Accept-Encoding": "identity", **bearer}
 
-    def body(self, request: Offered, number: int, seed: int) -> dict[str, Any]:
+    def body(self, request: OfferedRequest, number: int, seed: int) -> dict[str, Any]:
         """Return the JSON of the load's request *number*. Its words depend on *seed*; two share no long prefix."""
         words = numpy_stream(seed, "load", "words", str(number)).choice(_WORDS.split(), request.prompt_tokens)
         prompt = " ".join(words.tolist())

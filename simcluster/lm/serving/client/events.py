@@ -14,7 +14,7 @@ MOST_BYTES: Final = 2**26
 DONE: Final = "[DONE]"
 
 
-class Broken(Exception):
+class BrokenAnswer(Exception):
     """An answer that failed: the *kind* that is counted, and a *detail* for the reader."""
 
     def __init__(self, kind: str, detail: str = "") -> None:
@@ -23,7 +23,7 @@ class Broken(Exception):
 
 
 @dataclass(frozen=True, slots=True)
-class Chunk:
+class AnswerChunk:
     """A piece of an answer: whether it *has_text* and is the *last*, and the token counts if the server tells them."""
 
     has_text: bool
@@ -33,38 +33,38 @@ class Chunk:
 
 
 async def data_of(parts: AsyncIterator[bytes]) -> AsyncIterator[str]:
-    """Yield the data of each event in *parts*; comments and other fields are skipped. Raise Broken beyond a limit."""
+    """Yield the data of each event in *parts*; skip comments and other fields. Raise BrokenAnswer beyond a limit."""
     rest, size = bytearray(), 0
     async for part in parts:
         size += len(part)
         rest += part
         *lines, rest = rest.split(b"\n") if b"\n" in part else [rest]
         if size > MOST_BYTES or len(rest) > MOST_LINE:
-            raise Broken("too large", f"more than {MOST_BYTES:,} bytes, or a line of more than {MOST_LINE:,}")
+            raise BrokenAnswer("too large", f"more than {MOST_BYTES:,} bytes, or a line of more than {MOST_LINE:,}")
         for line in lines:
             if line.startswith(b"data:"):
                 yield line.removeprefix(b"data:").decode(errors="replace").strip()
 
 
-def chunk_of(data: str) -> Chunk:
-    """Return the chunk that the JSON text *data* describes. Raise Broken if it is an error or no chunk."""
+def chunk_of(data: str) -> AnswerChunk:
+    """Return the chunk that the JSON text *data* describes. Raise BrokenAnswer if it is an error or no chunk."""
     try:
         found = json.loads(data)
     except (ValueError, RecursionError):
-        raise Broken("malformed", f"no JSON: {data[:80]!r}") from None
+        raise BrokenAnswer("malformed", f"no JSON: {data[:80]!r}") from None
     if not isinstance(found, dict):
-        raise Broken("malformed", f"no chunk: {data[:80]!r}")
+        raise BrokenAnswer("malformed", f"no chunk: {data[:80]!r}")
     if found.get("error"):
-        raise Broken("error chunk", message_of(found))
+        raise BrokenAnswer("error chunk", message_of(found))
     choices = found.get("choices")
     if not isinstance(choices, list) or not all(isinstance(one, dict) for one in choices[:1]):
-        raise Broken("malformed", f"no choices: {data[:80]!r}")
+        raise BrokenAnswer("malformed", f"no choices: {data[:80]!r}")
     usage = found.get("usage")
     counts = [_count(usage, name) for name in ("prompt_tokens", "completion_tokens")]
     choice: dict[str, Any] = choices[0] if choices else {}
     delta = choice.get("delta")
     texts = [choice.get("text"), *(map(delta.get, ("content", "reasoning_content")) if isinstance(delta, dict) else ())]
-    return Chunk(any(texts), bool(choice.get("finish_reason")), *counts)
+    return AnswerChunk(any(texts), bool(choice.get("finish_reason")), *counts)
 
 
 def message_of(found: Any) -> str:

@@ -14,23 +14,23 @@ from contextlib import suppress
 from typing import Final
 
 from simcluster.errors import RunError
-from simcluster.lm.engine.desk import Cancel, Load, Order
+from simcluster.lm.engine.desk import Cancel, EngineLoad, Order
 from simcluster.lm.request import Logprobs, Reason, Request
 from simcluster.lm.serving.desk import lines
-from simcluster.lm.serving.desk.front import Front
-from simcluster.lm.serving.setup import Placed
+from simcluster.lm.serving.desk.front import RequestBroker
+from simcluster.lm.serving.setup import PlacementState
 
 HOST: Final = "127.0.0.1"
 HELLO_S: Final = 10.0
 LOADING: Final = "the model is being loaded"
 
 
-class Bridge:
+class BrokerServer:
     """Listens for the engine of *front*, which must show *key*. A new engine replaces the last one and continues its
     answers; `lose` ends them if none will come.
     """
 
-    def __init__(self, front: Front) -> None:
+    def __init__(self, front: RequestBroker) -> None:
         self.key, self.port = secrets.token_hex(32), 0
         self._front, self._why = front, LOADING
         self._ready = threading.Event()
@@ -66,9 +66,9 @@ class Bridge:
         try:
             async with asyncio.timeout(HELLO_S):
                 hello = await lines.read_up(reader)
-            if isinstance(hello, lines.Hello) and hmac.compare_digest(hello.key.encode(), self.key.encode()):
+            if isinstance(hello, lines.HelloMessage) and hmac.compare_digest(hello.key.encode(), self.key.encode()):
                 first = await lines.read_up(reader)
-                if isinstance(first, lines.Failed) and set(self._present.values()) - {hello.node}:
+                if isinstance(first, lines.FailureMessage) and set(self._present.values()) - {hello.node}:
                     return  # another node has the engine by now
                 for other in self._present:
                     other.close()  # its node is lost, even if this process does not know yet
@@ -91,15 +91,15 @@ class Bridge:
         try:
             while message is not None:
                 match message:
-                    case lines.Token(id, token, logprobs):
+                    case lines.TokenMessage(id, token, logprobs):
                         front.token(id, token, logprobs)
-                    case lines.Loaded(load):
+                    case lines.LoadMessage(load):
                         front.load(load)
-                    case lines.End(id, reason, words):
+                    case lines.EndMessage(id, reason, words):
                         front.end(id, reason, words)
-                    case lines.Failed(words):
+                    case lines.FailureMessage(words):
                         self._why, end = words, self.lose
-                    case lines.Ready(placed) if orders is None:
+                    case lines.ReadyMessage(placed) if orders is None:
                         front.open(self._loop.call_soon_threadsafe, placed)
                         orders = asyncio.create_task(self._orders(writer))
                 message = await lines.read_up(reader)
@@ -115,32 +115,32 @@ class Bridge:
             writer.write(lines.written(_down(order)))
             with suppress(ConnectionError):  # the reader sees the end
                 await writer.drain()
-        writer.write(lines.written(lines.Stop()))
+        writer.write(lines.written(lines.StopMessage()))
 
 
 def _down(order: Order) -> lines.Down:
-    return lines.Ask(order) if isinstance(order, Request) else lines.Drop(order.id)
+    return lines.RequestMessage(order) if isinstance(order, Request) else lines.CancelMessage(order.id)
 
 
-class FarFront:
-    """The other end of a Bridge: the source and the sink of an engine. Connect it, then call `ready`."""
+class BrokerClient:
+    """The other end of a BrokerServer: the source and the sink of an engine. Connect it, then call `ready`."""
 
     def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         self._reader, self._writer = reader, writer
 
     @classmethod
-    async def connected(cls, port: int, key: str, node: str) -> FarFront:
+    async def connected(cls, port: int, key: str, node: str) -> BrokerClient:
         """Connect the engine on *node*."""
         reader, writer = await asyncio.open_connection(HOST, port, limit=lines.MOST_BYTES)
-        writer.write(lines.written(lines.Hello(key, node)))
+        writer.write(lines.written(lines.HelloMessage(key, node)))
         return cls(reader, writer)
 
-    def ready(self, placed: Placed | None = None) -> None:
-        self._write(lines.Ready(placed))
+    def ready(self, placed: PlacementState | None = None) -> None:
+        self._write(lines.ReadyMessage(placed))
 
     async def failed(self, why: str) -> None:
         """Say why the engine ends, and close."""
-        self._write(lines.Failed(why))
+        self._write(lines.FailureMessage(why))
         await self.close()
 
     async def close(self) -> None:
@@ -150,20 +150,20 @@ class FarFront:
 
     async def next(self) -> Order | None:
         match await lines.read_down(self._reader):
-            case lines.Ask(request):
+            case lines.RequestMessage(request):
                 return request
-            case lines.Drop(id):
+            case lines.CancelMessage(id):
                 return Cancel(id)
         return None
 
     def token(self, request: str, token: int, logprobs: Logprobs | None = None) -> None:
-        self._write(lines.Token(request, token, logprobs))
+        self._write(lines.TokenMessage(request, token, logprobs))
 
     def end(self, request: str, reason: Reason, message: str = "") -> None:
-        self._write(lines.End(request, reason, message))
+        self._write(lines.EndMessage(request, reason, message))
 
-    def load(self, load: Load) -> None:
-        self._write(lines.Loaded(load))
+    def load(self, load: EngineLoad) -> None:
+        self._write(lines.LoadMessage(load))
 
     def _write(self, message: lines.Up) -> None:
         if not self._writer.is_closing():

@@ -6,7 +6,7 @@ import asyncio
 from collections import deque
 from collections.abc import Iterable
 
-from simcluster.lm.engine.desk import Load, Order, Sink, Source
+from simcluster.lm.engine.desk import EngineLoad, Order, RequestSource, TokenSink
 from simcluster.lm.request import Logprobs, Reason, Request, rest
 from simcluster.transport import Transport
 
@@ -26,10 +26,10 @@ REASONS: tuple[Reason, ...] = ("stop", "length", "cancelled", "error")
 """A row has a reason's place in this list."""
 
 
-class Attended:
+class RequestCounter:
     """*source* and *sink* as they are, with the number of requests in hand: taken, and not ended yet."""
 
-    def __init__(self, source: Source, sink: Sink) -> None:
+    def __init__(self, source: RequestSource, sink: TokenSink) -> None:
         self._source, self._sink = source, sink
         self.in_hand = 0
         self.token, self.load = sink.token, sink.load
@@ -44,7 +44,7 @@ class Attended:
         self._sink.end(request, reason, message)
 
 
-class GivenDesk:
+class OfflineRequests:
     """Hands out *requests* in the order of their arrivals, and records every token and end as a row of *node*, which a
     follower of the run sees at once.
 
@@ -58,7 +58,7 @@ class GivenDesk:
         self._open: dict[str, tuple[Request, list[int]]] = {}
         self._again = deque[Request]()
         self._began_s: float | None = None
-        self._last: Load | None = None
+        self._last: EngineLoad | None = None
         self.counts = dict.fromkeys(COUNTS, 0)
 
     def begin(self, began_s: float | None = None) -> None:
@@ -95,7 +95,7 @@ class GivenDesk:
         _, tokens = self._open.pop(request)
         self._node.record(step=len(tokens), **{f"{END}{request}": REASONS.index(reason)})
 
-    def load(self, load: Load) -> None:
+    def load(self, load: EngineLoad) -> None:
         for name in COUNTS:
             self.counts[name] += getattr(load, name) - getattr(self._last, name, 0)  # an engine counts from its start
         self._last = load

@@ -11,16 +11,16 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Final, Protocol
 
-from simcluster.lm.engine.desk import COUNTS, Cancel, Load, Order
+from simcluster.lm.engine.desk import COUNTS, Cancel, EngineLoad, Order
 from simcluster.lm.request import NO_LOGPROBS, Logprobs, Reason, Request, rest
-from simcluster.lm.serving.setup import Placed
+from simcluster.lm.serving.setup import PlacementState
 
 MOST_OPEN: Final = 256
 """Limit on the requests that are waiting or being answered."""
 
 STOPPING: Final = "the server is stopping"
 
-NOTHING: Final = Load(0, 0, 0.0, 0, ())
+NOTHING: Final = EngineLoad(0, 0, 0.0, 0, ())
 
 
 class Unavailable(Exception):
@@ -28,7 +28,7 @@ class Unavailable(Exception):
 
 
 @dataclass(frozen=True, slots=True)
-class End:
+class AnswerEnd:
     """How an answer ended. *message* says why, if the reason is "error"."""
 
     reason: Reason
@@ -36,7 +36,7 @@ class End:
 
 
 @dataclass(slots=True, eq=False)
-class Answer:
+class PendingAnswer:
     """An answer in progress. The engine's thread adds to it; `more` waits in the loop that asked.
 
     *times_s* has the time of each token, on the clock of *asked_s*; *begun_s* is when its prompt was first computed.
@@ -51,12 +51,12 @@ class Answer:
     tokens: list[int] = field(default_factory=list)
     times_s: list[float] = field(default_factory=list)
     logprobs: deque[Logprobs | None] = field(default_factory=deque)
-    outcome: End | None = None
+    outcome: AnswerEnd | None = None
     is_cancelled: bool = False
     _changed: asyncio.Event = field(default_factory=asyncio.Event)
     _taken: int = 0
 
-    async def more(self) -> tuple[list[int], End | None]:
+    async def more(self) -> tuple[list[int], AnswerEnd | None]:
         """Wait for a change; return the tokens since the last call, and the end after the last of them."""
         await self._changed.wait()
         self._changed.clear()
@@ -83,12 +83,13 @@ class Answer:
 class Observer(Protocol):
     """A listener to tokens and ends, called in the engine's thread."""
 
-    def token(self, answer: Answer) -> None: ...
-    def end(self, answer: Answer, at_s: float) -> None: ...
+    def token(self, answer: PendingAnswer) -> None: ...
+    def end(self, answer: PendingAnswer, at_s: float) -> None: ...
 
 
-class Front:
-    """A Source and a Sink for one engine, and a desk for the server. Its methods may be called from any thread.
+class RequestBroker:
+    """A RequestSource and a TokenSink for one engine, and a desk for the server. Its methods may be called from any
+    thread.
 
     At most *most* requests are open. It takes none before `open` and none after `close`. *engines* counts those so far,
     *placed* is the placement of the last one; *counts* are COUNTS of all of them together.
@@ -97,20 +98,20 @@ class Front:
     def __init__(self, most: int = MOST_OPEN, now: Callable[[], float] = time.monotonic) -> None:
         self.most, self.now = most, now
         self.observer: Observer | None = None
-        self.last_load: Load | None = None
+        self.last_load: EngineLoad | None = None
         self.lag_s = 0.0
-        self.placed: Placed | None = None
+        self.placed: PlacementState | None = None
         self.engines, self.counts = 0, dict.fromkeys(COUNTS, 0)
         self._counted = NOTHING
         self._changed = threading.Condition()
-        self._answers: dict[str, Answer] = {}
+        self._answers: dict[str, PendingAnswer] = {}
         self._orders: deque[Order] = deque()
         self._queued: deque[str] = deque()  # ids that the engine has, but has not begun to compute
         self._why_not = "the model is being loaded"
         self._is_open = self._ends = False
         self._wake: Callable[[], object] = lambda: None
         self._waiter: asyncio.Future[None] | None = None
-        self._watchers: set[Callable[[Load], object]] = set()
+        self._watchers: set[Callable[[EngineLoad], object]] = set()
 
     # the server's side
 
@@ -127,9 +128,9 @@ class Front:
     def is_idle(self) -> bool:
         return not self._answers and not self._orders and not self._ends
 
-    def ask(self, request: Request) -> Answer:
+    def ask(self, request: Request) -> PendingAnswer:
         """Return the answer to *request*, which now waits for the engine. Raise Unavailable. Called in a loop."""
-        answer = Answer(request, self.now(), asyncio.get_running_loop())
+        answer = PendingAnswer(request, self.now(), asyncio.get_running_loop())
         with self._changed:
             if not self._is_open:
                 raise Unavailable(self._why_not)
@@ -139,14 +140,14 @@ class Front:
             self._order(request)
         return answer
 
-    def cancel(self, answer: Answer) -> None:
+    def cancel(self, answer: PendingAnswer) -> None:
         """End *answer* now, unless it has ended. Its place is free once the engine has ended it."""
         with self._changed:
             if answer.outcome is None and answer.request.id in self._answers:
                 answer.is_cancelled = True
                 self._order(Cancel(answer.request.id))
 
-    def watch(self, told: Callable[[Load], object]) -> Callable[[], None]:
+    def watch(self, told: Callable[[EngineLoad], object]) -> Callable[[], None]:
         """Call *told* with every load, in the engine's thread, until the returned function is called."""
         with self._changed:
             self._watchers.add(told)
@@ -169,7 +170,9 @@ class Front:
 
     # the engine's side
 
-    def open(self, wake: Callable[[Callable[[], object]], object] | None = None, placed: Placed | None = None) -> None:
+    def open(
+        self, wake: Callable[[Callable[[], object]], object] | None = None, placed: PlacementState | None = None
+    ) -> None:
         """Start taking requests. *wake* schedules `drain` on the engine's loop; without it, a pacer calls `drain`.
 
         The first orders continue the open requests of an engine that has ended.
@@ -250,12 +253,12 @@ class Front:
             return
         now_s = self.now()
         self._begin(answer, now_s)
-        answer.outcome = End(reason, message)
+        answer.outcome = AnswerEnd(reason, message)
         if self.observer is not None:
             self.observer.end(answer, now_s)
         answer.notify()
 
-    def load(self, load: Load) -> None:
+    def load(self, load: EngineLoad) -> None:
         now_s = self.now()
         while len(self._queued) > load.waiting:  # requests begin in the order in which they came
             begun = self._answers.get(self._queued.popleft())
@@ -269,7 +272,7 @@ class Front:
         for told in watchers:
             told(load)
 
-    def _begin(self, answer: Answer, now_s: float) -> None:
+    def _begin(self, answer: PendingAnswer, now_s: float) -> None:
         """Note the beginning of *answer*, unless it was noted before."""
         if answer.begun_s is None:
             answer.begun_s = now_s

@@ -7,44 +7,44 @@ from typing import Final, TypeAlias
 
 import msgspec
 
-from simcluster.lm.engine.desk import Load
+from simcluster.lm.engine.desk import EngineLoad
 from simcluster.lm.request import Logprobs, Reason, Request
-from simcluster.lm.serving.setup import Placed
+from simcluster.lm.serving.setup import PlacementState
 
 MOST_BYTES: Final = 16 << 20
 """Limit of a line: a prompt of a million tokens has less."""
 
 
-class Ask(msgspec.Struct, tag=True, frozen=True):
+class RequestMessage(msgspec.Struct, tag="Ask", frozen=True):
     """To the engine: answer this request."""
 
     request: Request
 
 
-class Drop(msgspec.Struct, tag=True, frozen=True):
+class CancelMessage(msgspec.Struct, tag="Drop", frozen=True):
     """To the engine: end the request *id* now."""
 
     id: str
 
 
-class Stop(msgspec.Struct, tag=True, frozen=True):
+class StopMessage(msgspec.Struct, tag="Stop", frozen=True):
     """To the engine: no request follows."""
 
 
-class Hello(msgspec.Struct, tag=True, frozen=True):
+class HelloMessage(msgspec.Struct, tag="Hello", frozen=True):
     """From the engine, first: the *key* that its process was given, and the name of its *node*."""
 
     key: str
     node: str
 
 
-class Ready(msgspec.Struct, tag=True, frozen=True):
+class ReadyMessage(msgspec.Struct, tag="Ready", frozen=True):
     """From the engine: the model is loaded as *placed* says; None where only the first placement is known."""
 
-    placed: Placed | None = None
+    placed: PlacementState | None = None
 
 
-class Token(msgspec.Struct, tag=True, frozen=True, omit_defaults=True):
+class TokenMessage(msgspec.Struct, tag="Token", frozen=True, omit_defaults=True):
     """From the engine: the next token of the request *id*, with *logprobs* if it asks for them."""
 
     id: str
@@ -52,7 +52,7 @@ class Token(msgspec.Struct, tag=True, frozen=True, omit_defaults=True):
     logprobs: Logprobs | None = None
 
 
-class End(msgspec.Struct, tag=True, frozen=True):
+class EndMessage(msgspec.Struct, tag="End", frozen=True):
     """From the engine: the request *id* has ended."""
 
     id: str
@@ -60,20 +60,20 @@ class End(msgspec.Struct, tag=True, frozen=True):
     message: str
 
 
-class Loaded(msgspec.Struct, tag=True, frozen=True):
+class LoadMessage(msgspec.Struct, tag="Loaded", frozen=True):
     """From the engine: its state."""
 
-    load: Load
+    load: EngineLoad
 
 
-class Failed(msgspec.Struct, tag=True, frozen=True):
+class FailureMessage(msgspec.Struct, tag="Failed", frozen=True):
     """From the engine, last: why it ends."""
 
     why: str
 
 
-Down: TypeAlias = Ask | Drop | Stop
-Up: TypeAlias = Hello | Ready | Token | End | Loaded | Failed
+Down: TypeAlias = RequestMessage | CancelMessage | StopMessage
+Up: TypeAlias = HelloMessage | ReadyMessage | TokenMessage | EndMessage | LoadMessage | FailureMessage
 
 _down, _up = msgspec.json.Decoder(Down), msgspec.json.Decoder(Up)
 

@@ -20,16 +20,24 @@ from simcluster.errors import UsageError
 from simcluster.lm.request import Request as ModelRequest
 from simcluster.lm.request import Sampling
 from simcluster.lm.serving.desk.front import Unavailable
-from simcluster.lm.serving.web.asks import Ask, ChatAsk, CompletionAsk, DetokenizeAsk, TokenizeAsk, most_tokens, parsed
+from simcluster.lm.serving.web.asks import (
+    ChatRequest,
+    CompletionRequest,
+    DetokenizeRequest,
+    GenerationRequest,
+    TokenizeRequest,
+    most_tokens,
+    parsed,
+)
 from simcluster.lm.serving.web.chat import page
-from simcluster.lm.serving.web.chunks import Shape
+from simcluster.lm.serving.web.chunks import ReplyShape
 from simcluster.lm.serving.web.errors import ApiError, not_supported
-from simcluster.lm.serving.web.guard import COOKIE, Guard
-from simcluster.lm.serving.web.live import Live, state
+from simcluster.lm.serving.web.guard import COOKIE, ServingGuard
+from simcluster.lm.serving.web.live import LoadStream, state
 from simcluster.lm.serving.web.metrics import Metrics
 from simcluster.lm.serving.web.reply import Reply
-from simcluster.lm.serving.web.served import Served, Site
-from simcluster.lm.serving.web.words import Words
+from simcluster.lm.serving.web.served import ServedModel, Site
+from simcluster.lm.serving.web.words import AnswerText
 from simcluster.version import __version__
 from simcluster.web.login import Login, add_login
 from simcluster.web.requests import App
@@ -56,7 +64,7 @@ def make_app(
     _add_texts(api, site)
     _Answers(site).add(api)
     add_login(api, login, COOKIE, same_site="strict", is_tls=is_tls)
-    return Guard(api, hosts, token, login)
+    return ServingGuard(api, hosts, token, login)
 
 
 async def _refuse(request: Request, error: Exception) -> JSONResponse:
@@ -94,7 +102,7 @@ def _add_page(api: FastAPI, site: Site) -> None:
 
     @api.get("/live")
     def live() -> Response:
-        return Live(site)
+        return LoadStream(site)
 
 
 def _add_questions(api: FastAPI, site: Site) -> None:
@@ -127,7 +135,7 @@ def _model(site: Site) -> dict[str, Any]:
             "max_model_len": site.placement.context}  # fmt: skip
 
 
-def _check_name(served: Served, name: str | None) -> None:
+def _check_name(served: ServedModel, name: str | None) -> None:
     if name is not None and name != served.name:
         raise ApiError(404, f"no model {name[:200]!r}; this server has {served.name!r}", "model_not_found")
 
@@ -135,7 +143,7 @@ def _check_name(served: Served, name: str | None) -> None:
 def _add_texts(api: FastAPI, site: Site) -> None:
     @api.post("/tokenize")
     async def tokenize(request: Request) -> dict[str, Any]:
-        served, ask = site.served, parsed(TokenizeAsk, await request.body())
+        served, ask = site.served, parsed(TokenizeRequest, await request.body())
         _check_name(served, ask.model)
         if (ask.prompt is None) == (ask.messages is None):
             raise ApiError(400, "expected either a prompt or messages")
@@ -147,13 +155,13 @@ def _add_texts(api: FastAPI, site: Site) -> None:
 
     @api.post("/detokenize")
     async def detokenize(request: Request) -> dict[str, Any]:
-        served, ask = site.served, parsed(DetokenizeAsk, await request.body())
+        served, ask = site.served, parsed(DetokenizeRequest, await request.body())
         _check_name(served, ask.model)
         _check_ids(served, ask.tokens)
         return {"prompt": await asyncio.to_thread(served.language.decode, ask.tokens)}
 
 
-def _check_ids(served: Served, tokens: list[int]) -> None:
+def _check_ids(served: ServedModel, tokens: list[int]) -> None:
     if wrong := next((token for token in tokens if not 0 <= token < served.vocabulary), None):
         raise ApiError(400, f"no token {wrong}; expected ids from 0 to {served.vocabulary - 1}")
 
@@ -195,16 +203,16 @@ class _Answers:
         api.post("/v1/completions")(self.complete)
 
     async def chat(self, request: Request) -> Response:
-        served, ask = self._site.served, parsed(ChatAsk, await request.body())
+        served, ask = self._site.served, parsed(ChatRequest, await request.body())
         _check_name(served, ask.model)
         messages = [message.to_dict() for message in ask.messages]
         prompt = await asyncio.to_thread(_rendered, self._site, messages)
         asked = ask.max_completion_tokens if ask.max_completion_tokens is not None else ask.max_tokens
         most = most_tokens(asked, len(prompt), self._site.placement.context, None)
-        return self._reply(ask, prompt, most, Shape("chat", _id("chatcmpl-"), int(time.time()), served.name))
+        return self._reply(ask, prompt, most, ReplyShape("chat", _id("chatcmpl-"), int(time.time()), served.name))
 
     async def complete(self, request: Request) -> Response:
-        served, ask = self._site.served, parsed(CompletionAsk, await request.body())
+        served, ask = self._site.served, parsed(CompletionRequest, await request.body())
         _check_name(served, ask.model)
         prompt = ask.only_prompt()
         if isinstance(prompt, str):
@@ -212,9 +220,9 @@ class _Answers:
         else:
             _check_ids(served, prompt)
         most = most_tokens(ask.max_tokens, len(prompt), self._site.placement.context, COMPLETION_TOKENS)
-        return self._reply(ask, prompt, most, Shape("text", _id("cmpl-"), int(time.time()), served.name))
+        return self._reply(ask, prompt, most, ReplyShape("text", _id("cmpl-"), int(time.time()), served.name))
 
-    def _reply(self, ask: Ask, prompt: list[int], most: int, shape: Shape) -> Response:
+    def _reply(self, ask: GenerationRequest, prompt: list[int], most: int, shape: ReplyShape) -> Response:
         seed = ask.seed if ask.seed is not None else next(self._numbers)
         sampling = Sampling(
             temperature=1.0 if ask.temperature is None else ask.temperature,
@@ -229,7 +237,7 @@ class _Answers:
             answer = self._site.front.ask(asked)
         except Unavailable as error:
             raise ApiError(503, str(error), "unavailable") from None
-        words = Words(language.decoder(), language.ends, ask.stops)
+        words = AnswerText(language.decoder(), language.ends, ask.stops)
         usage = ask.stream_options is not None and bool(ask.stream_options.include_usage)
         return Reply(self._site, answer, shape, words, streams=bool(ask.stream), usage=usage)
 

@@ -48,7 +48,7 @@ Seed = Annotated[int, Field(ge=0, lt=2**63)]
 Stop = Annotated[str, Field(min_length=1, max_length=MOST_STOP)]
 Share = Annotated[float, Field(gt=0, le=1, allow_inf_nan=False)]
 Temperature = Annotated[float, Field(ge=0, le=100, allow_inf_nan=False)]
-AskT = TypeVar("AskT", bound="Ask")
+AskT = TypeVar("AskT", bound="GenerationRequest")
 
 
 class StreamOptions(BaseModel):
@@ -59,7 +59,7 @@ class StreamOptions(BaseModel):
     include_obfuscation: bool | None = None
 
 
-class Ask(BaseModel):
+class GenerationRequest(BaseModel):
     """The keys of both kinds of request. Two are vLLM's: *top_k*, 0 or -1 for all tokens, and *ignore_eos*, with
     which no token ends the answer.
     """
@@ -101,7 +101,7 @@ class Ask(BaseModel):
             raise ApiError(400, "stream_options needs stream: true")
 
 
-class Part(BaseModel):
+class ContentPart(BaseModel):
     """A part of a message's content."""
 
     model_config = ConfigDict(extra="allow", strict=True)
@@ -109,12 +109,12 @@ class Part(BaseModel):
     text: str | None = None
 
 
-class Message(BaseModel):
+class ChatMessage(BaseModel):
     """A turn of a conversation."""
 
     model_config = ConfigDict(extra="allow", strict=True)
     role: Literal["system", "developer", "user", "assistant", "tool", "function"]
-    content: str | Annotated[list[Part], Field(max_length=MOST_MESSAGES)] | None = None
+    content: str | Annotated[list[ContentPart], Field(max_length=MOST_MESSAGES)] | None = None
 
     def to_dict(self) -> dict[str, str]:
         """Return the role and the text. Raise ApiError for what is not text."""
@@ -127,10 +127,10 @@ class Message(BaseModel):
         return {"role": "system" if self.role == "developer" else self.role, "content": text}
 
 
-class ChatAsk(Ask):
+class ChatRequest(GenerationRequest):
     """The body of /v1/chat/completions."""
 
-    messages: Annotated[list[Message], Field(min_length=1, max_length=MOST_MESSAGES)]
+    messages: Annotated[list[ChatMessage], Field(min_length=1, max_length=MOST_MESSAGES)]
     max_completion_tokens: int | None = None
     logprobs: bool | None = None
     top_logprobs: Annotated[int, Field(ge=0, le=MOST_LIKELIEST)] | None = None
@@ -145,7 +145,7 @@ class ChatAsk(Ask):
             raise ApiError(400, "top_logprobs needs logprobs: true")
 
 
-class CompletionAsk(Ask):
+class CompletionRequest(GenerationRequest):
     """The body of /v1/completions. A *prompt* is a text or token ids."""
 
     prompt: str | list[str] | list[int] | list[list[int]]
@@ -165,16 +165,16 @@ class CompletionAsk(Ask):
         return given[0]  # type: ignore[return-value]
 
 
-class TokenizeAsk(BaseModel):
+class TokenizeRequest(BaseModel):
     """The body of /tokenize: a text, or messages for the chat template."""
 
     model_config = ConfigDict(extra="forbid", strict=True)
     model: str | None = None
     prompt: str | None = None
-    messages: Annotated[list[Message], Field(max_length=MOST_MESSAGES)] | None = None
+    messages: Annotated[list[ChatMessage], Field(max_length=MOST_MESSAGES)] | None = None
 
 
-class DetokenizeAsk(BaseModel):
+class DetokenizeRequest(BaseModel):
     """The body of /detokenize."""
 
     model_config = ConfigDict(extra="forbid", strict=True)
@@ -192,7 +192,7 @@ def parsed(kind: type[ModelT], body: bytes) -> ModelT:
     except ValidationError as error:
         rows = [_row(one["loc"], one["msg"]) for one in error.errors(include_url=False, include_input=False)]
         raise ApiError(400, "; ".join(rows[:SHOWN]) + ("; ..." if len(rows) > SHOWN else "")) from None
-    if isinstance(ask, Ask):
+    if isinstance(ask, GenerationRequest):
         ask.check()
     return ask
 

@@ -14,7 +14,7 @@ Logprobs: TypeAlias = dict[str, Any] | None
 
 
 @dataclass(frozen=True, slots=True)
-class Shape:
+class ReplyShape:
     """Makes the objects of one answer."""
 
     kind: Literal["chat", "text"]

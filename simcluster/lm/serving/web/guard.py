@@ -8,8 +8,7 @@ from typing import Final
 
 from simcluster.lm.serving.web.errors import ApiError, send_json
 from simcluster.web import login as logins
-from simcluster.web.guard import Asked, Refusal
-from simcluster.web.guard import Guard as AnyGuard
+from simcluster.web.guard import Guard, Refusal, RequestHead
 from simcluster.web.login import Login, session_of
 from simcluster.web.requests import App, Send, is_json, is_own_page
 
@@ -22,7 +21,7 @@ OPEN: Final = (PAGE, "/health")
 CODES: Final = {401: "invalid_api_key", 413: "request_too_large"}
 
 
-class Guard(AnyGuard):
+class ServingGuard(Guard):
     """Passes requests that name one of *hosts* and, with a *token*, carry it or come from the page in a session.
 
     A change must be JSON, which no form of another page can send, and have no Origin but the page's.
@@ -41,10 +40,10 @@ class Guard(AnyGuard):
         super().__init__(app, hosts)
         self._token, self._login = token, login
 
-    def limit_bytes(self, asked: Asked) -> int:
+    def limit_bytes(self, asked: RequestHead) -> int:
         return BODY_LIMIT_BYTES
 
-    def refusal(self, asked: Asked) -> Refusal | None:
+    def refusal(self, asked: RequestHead) -> Refusal | None:
         if (asked.first("sec-fetch-site") or "none") not in ("same-origin", "none") and asked.path != PAGE:
             return 403, "a request from this service's own page"
         if not asked.only_reads:

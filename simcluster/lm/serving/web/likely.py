@@ -12,7 +12,7 @@ from simcluster.lm.serving.web.served import Language
 
 
 @dataclass(frozen=True, slots=True)
-class Row:
+class TokenRow:
     """A *token* of an answer, with its log-probabilities; its text begins after *start* characters."""
 
     token: int
@@ -20,31 +20,31 @@ class Row:
     logprobs: Logprobs
 
 
-class Rows:
+class TokenRows:
     """The rows of an answer's tokens, held back as long as their text is."""
 
     def __init__(self) -> None:
-        self._held = deque[Row]()
+        self._held = deque[TokenRow]()
 
-    def add(self, row: Row) -> None:
+    def add(self, row: TokenRow) -> None:
         self._held.append(row)
 
-    def until(self, shown: int) -> list[Row]:
+    def until(self, shown: int) -> list[TokenRow]:
         """Return the next rows, of tokens with some text among the first *shown* characters."""
         return list(self._taken(shown))
 
-    def rest(self) -> list[Row]:
+    def rest(self) -> list[TokenRow]:
         """Return all further rows, at the end of an answer."""
         found = list(self._held)
         self._held.clear()
         return found
 
-    def _taken(self, shown: int) -> Iterator[Row]:
+    def _taken(self, shown: int) -> Iterator[TokenRow]:
         while self._held and self._held[0].start < shown:
             yield self._held.popleft()
 
 
-def shaped(kind: Literal["chat", "text"], rows: Sequence[Row], language: Language) -> dict[str, Any] | None:
+def shaped(kind: Literal["chat", "text"], rows: Sequence[TokenRow], language: Language) -> dict[str, Any] | None:
     """Return *rows* as a choice of *kind* has them; None without any."""
     if not rows:
         return None
@@ -67,7 +67,7 @@ def _entry(token: int, value: float, language: Language) -> dict[str, Any]:
     return {"token": language.decode([token]), "logprob": value, "bytes": list(language.octets([token]))}
 
 
-def _by_text(row: Row, language: Language) -> dict[str, float]:
+def _by_text(row: TokenRow, language: Language) -> dict[str, float]:
     """Return the log-probabilities by text, of the chosen token too; of tokens with one text, the likeliest's."""
     found: dict[str, float] = {}
     for token, value in (*row.logprobs.top, (row.token, row.logprobs.own)):

@@ -9,8 +9,8 @@ from typing import Any, Final
 
 from starlette.responses import Response
 
-from simcluster.lm.engine.desk import Load
-from simcluster.lm.serving.desk.front import NOTHING, Front
+from simcluster.lm.engine.desk import EngineLoad
+from simcluster.lm.serving.desk.front import NOTHING, RequestBroker
 from simcluster.lm.serving.web import chunks
 from simcluster.lm.serving.web.errors import ApiError
 from simcluster.lm.serving.web.reply import KEEP_ALIVE_S, STREAM
@@ -21,7 +21,7 @@ MOST_PAGES: Final = 32
 PERIOD_S: Final = 0.05
 
 
-class Live(Response):
+class LoadStream(Response):
     """Sends the loads of *site* until the client leaves. Raises ApiError if too many pages are open."""
 
     def __init__(self, site: Site) -> None:
@@ -44,7 +44,7 @@ class Live(Response):
     async def _send(self, send: Send) -> None:
         loop, changed = asyncio.get_running_loop(), asyncio.Event()
 
-        def told(load: Load) -> None:
+        def told(load: EngineLoad) -> None:
             with suppress(RuntimeError):  # the server's loop has closed
                 loop.call_soon_threadsafe(changed.set)
 
@@ -64,7 +64,7 @@ class Live(Response):
             stop()
 
 
-def state(front: Front) -> dict[str, Any]:
+def state(front: RequestBroker) -> dict[str, Any]:
     """Return the latest load; zeros before the first. With another *engine*, the placement may be another one."""
     load = front.last_load or NOTHING
     waiting = max(load.waiting, front.open_requests - load.running)

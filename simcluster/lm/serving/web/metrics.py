@@ -6,7 +6,7 @@ from typing import Final
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
 
-from simcluster.lm.serving.desk.front import Answer, Front
+from simcluster.lm.serving.desk.front import PendingAnswer, RequestBroker
 
 _TAIL_S: Final = (0.5, 0.75, 1.0, 2.5, 5.0, 7.5, 10.0, 20.0, 40.0)
 FIRST_S: Final = (0.001, 0.005, 0.01, 0.02, 0.04, 0.06, 0.08, 0.1, 0.25, *_TAIL_S)
@@ -18,7 +18,7 @@ LABEL: Final = "model_name"
 class Metrics:
     """Counts what *front* does for the model *name*. An Observer."""
 
-    def __init__(self, front: Front, name: str) -> None:
+    def __init__(self, front: RequestBroker, name: str) -> None:
         self._registry = CollectorRegistry(auto_describe=False)
         self._front = front
 
@@ -57,7 +57,7 @@ class Metrics:
         self._queue_s = histogram("request_queue_time", "From a request to when it is first computed.", WHOLE_S)
         self._seen = dict.fromkeys(self._counters, 0)
 
-    def token(self, answer: Answer) -> None:
+    def token(self, answer: PendingAnswer) -> None:
         times_s = answer.times_s
         self._generated.inc()
         if len(times_s) > 1:
@@ -68,7 +68,7 @@ class Metrics:
         if answer.begun_s is not None:
             self._queue_s.observe(max(0.0, answer.begun_s - answer.asked_s))
 
-    def end(self, answer: Answer, at_s: float) -> None:
+    def end(self, answer: PendingAnswer, at_s: float) -> None:
         assert answer.outcome is not None
         reason = {"cancelled": "abort"}.get(answer.outcome.reason, answer.outcome.reason)
         self._ended[reason].inc()

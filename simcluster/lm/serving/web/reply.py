@@ -12,13 +12,13 @@ from starlette.responses import Response
 
 from simcluster.lm.digest import ids_sha256
 from simcluster.lm.request import NO_LOGPROBS
-from simcluster.lm.serving.desk.front import Answer, End
+from simcluster.lm.serving.desk.front import AnswerEnd, PendingAnswer
 from simcluster.lm.serving.web import chunks
-from simcluster.lm.serving.web.chunks import Shape
+from simcluster.lm.serving.web.chunks import ReplyShape
 from simcluster.lm.serving.web.errors import ApiError, send_json
-from simcluster.lm.serving.web.likely import Row, Rows, shaped
+from simcluster.lm.serving.web.likely import TokenRow, TokenRows, shaped
 from simcluster.lm.serving.web.served import Site
-from simcluster.lm.serving.web.words import Words
+from simcluster.lm.serving.web.words import AnswerText
 from simcluster.web.requests import Receive, Scope, Send
 
 KEEP_ALIVE_S: Final = 10.0
@@ -33,12 +33,14 @@ class Reply(Response):
     times are those of the placement at its end.
     """
 
-    def __init__(self, site: Site, answer: Answer, shape: Shape, words: Words, *, streams: bool, usage: bool) -> None:
+    def __init__(
+        self, site: Site, answer: PendingAnswer, shape: ReplyShape, words: AnswerText, *, streams: bool, usage: bool
+    ) -> None:
         super().__init__(None)
         self._site, self._front, self._answer = site, site.front, answer
         self._shape, self._words, self._streams, self._usage = shape, words, streams, usage
         self._tokens: list[int] = []
-        self._rows = Rows()
+        self._rows = TokenRows()
         self._has_begun = False
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -54,7 +56,7 @@ class Reply(Response):
         if not sending.cancelled():
             sending.result()
 
-    async def _pieces(self) -> AsyncIterator[tuple[str, list[Row], End | None]]:
+    async def _pieces(self) -> AsyncIterator[tuple[str, list[TokenRow], AnswerEnd | None]]:
         """Yield text with its rows of log-probabilities and, with the last, the end; nothing new, from time to time,
         while there is none.
         """
@@ -69,7 +71,7 @@ class Reply(Response):
                 text += self._text_of(token)
                 if self._words.is_stopped:
                     self._front.cancel(self._answer)
-                    end = End("stop")
+                    end = AnswerEnd("stop")
                     break
             if end is not None:
                 text += self._words.end()
@@ -86,10 +88,10 @@ class Reply(Response):
         answer, start = self._answer, self._words.decoded
         found = answer.logprobs.popleft() if answer.request.logprobs != NO_LOGPROBS else None
         if found is not None and token not in self._site.served.language.ends:
-            self._rows.add(Row(token, start, found))
+            self._rows.add(TokenRow(token, start, found))
         return self._words.push([token])
 
-    def _chunk(self, text: str, rows: list[Row]) -> bytes:
+    def _chunk(self, text: str, rows: list[TokenRow]) -> bytes:
         return self._shape.chunk(text, logprobs=shaped(self._shape.kind, rows, self._site.served.language))
 
     async def _stream(self, send: Send) -> None:
@@ -122,7 +124,7 @@ class Reply(Response):
         return [*usage, chunks.comment("timings", self._timings())]
 
     async def _whole(self, send: Send) -> None:
-        said, told = "", list[Row]()
+        said, told = "", list[TokenRow]()
         async for text, rows, end in self._pieces():
             said += text
             told += rows
@@ -159,7 +161,7 @@ async def _gone(receive: Receive) -> None:
         pass
 
 
-def _error_of(end: End) -> ApiError | None:
+def _error_of(end: AnswerEnd) -> ApiError | None:
     if end.reason == "error":
         return ApiError(503, end.message or "the engine failed")
     return ApiError(503, "the answer was cancelled") if end.reason == "cancelled" else None

@@ -6,8 +6,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
-from simcluster.lm.serving.desk.front import Front
-from simcluster.lm.serving.setup import Placed
+from simcluster.lm.serving.desk.front import RequestBroker
+from simcluster.lm.serving.setup import PlacementState
 from simcluster.lm.serving.web.words import Decoder
 
 
@@ -29,7 +29,7 @@ class Language(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
-class Part:
+class ModelPart:
     """One node's part of the model. *layers* is [first, last). *role*: "prefill" or "decode" if it does one of them."""
 
     node: str
@@ -40,7 +40,7 @@ class Part:
 
 
 @dataclass(frozen=True, slots=True)
-class Predicted:
+class PredictedLatency:
     """The latencies of one request on an idle cluster."""
 
     ttft_s: float
@@ -48,7 +48,7 @@ class Predicted:
 
 
 @dataclass(frozen=True, slots=True)
-class Lost:
+class LostNode:
     """A node that is lost, and *why*; "" if that is unknown."""
 
     node: str
@@ -56,40 +56,40 @@ class Lost:
 
 
 @dataclass(frozen=True)
-class Placement:
+class ServedPlacement:
     """A model on its nodes. *predict* takes the numbers of tokens of a prompt and its answer. *unused*: nodes that have
     no part, and are not lost.
     """
 
     kind: str
     context: int
-    parts: tuple[Part, ...]
-    predict: Callable[[int, int], Predicted | None]
-    lost: tuple[Lost, ...] = ()
+    parts: tuple[ModelPart, ...]
+    predict: Callable[[int, int], PredictedLatency | None]
+    lost: tuple[LostNode, ...] = ()
     unused: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
-class Served:
+class ServedModel:
     """A loaded model. *place* makes the description of a placement, by default of the first one."""
 
     name: str
     vocabulary: int
     language: Language
     backend: str
-    place: Callable[[Placed | None], Placement]
+    place: Callable[[PlacementState | None], ServedPlacement]
     created: int = 0
 
 
 class Site:
     """The desk and the model, which all routes share. *pages* are open and follow the load."""
 
-    def __init__(self, front: Front, served: Served) -> None:
+    def __init__(self, front: RequestBroker, served: ServedModel) -> None:
         self.front, self.served, self.pages = front, served, 0
-        self._placement: tuple[Placed | None, Placement] = None, served.place(None)
+        self._placement: tuple[PlacementState | None, ServedPlacement] = None, served.place(None)
 
     @property
-    def placement(self) -> Placement:
+    def placement(self) -> ServedPlacement:
         """The placement in force."""
         placed, found = self._placement
         if self.front.placed != placed:

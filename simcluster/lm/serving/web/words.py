@@ -13,7 +13,7 @@ class Decoder(Protocol):
     def end(self) -> str: ...
 
 
-class Words:
+class AnswerText:
     """Text for a client. What may be the beginning of one of *stops* is held back; *ends* are tokens without text.
 
     *decoded* counts the characters of all tokens, *shown* those that have been returned.

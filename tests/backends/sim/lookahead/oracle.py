@@ -9,8 +9,8 @@ from typing import Any
 
 import torch
 from hypothesis import strategies as st
-from simcluster_backends.sim.cluster import Cluster
-from simcluster_backends.sim.lookahead import Together
+from simcluster_backends.sim.cluster import SimCluster
+from simcluster_backends.sim.lookahead import ScheduleEntrants
 from simcluster_backends.sim.transport import SimTransport
 
 from simcluster.collectives.binomial import binomial_all_reduce
@@ -25,7 +25,7 @@ from simcluster.transport import Transport
 from tests.support.clusters import IDEAL
 
 
-class Computing(Together):
+class Computing(ScheduleEntrants):
     """Computes the rounds of few ranks, too."""
 
     fewest = 0
@@ -44,7 +44,7 @@ class Skipping(Computing):
         return rounds
 
 
-class Never(Together):
+class Never(ScheduleEntrants):
     async def enter(self, *entry: Any) -> int:
         return 0
 
@@ -54,9 +54,9 @@ class Declining(Computing):
         return False
 
 
-def outcome(topology: Topology, body: Any, way: type[Together], **options: Any) -> tuple[Any, Together]:
+def outcome(topology: Topology, body: Any, way: type[ScheduleEntrants], **options: Any) -> tuple[Any, ScheduleEntrants]:
     """The results and counts of ranks, or the words of a deadlock; and the lookahead."""
-    cluster = Cluster(topology, **options)
+    cluster = SimCluster(topology, **options)
     cluster.together = way(cluster.loop, cluster.members, cluster.streams, cluster.membership, cluster.routes)
     try:
         ends = cluster.run([body] * len(topology.workers))
@@ -69,9 +69,9 @@ def outcome(topology: Topology, body: Any, way: type[Together], **options: Any) 
     return (ends, [(r.sent_to, r.bytes_received, r.messages_sent, r.spans) for r in records]), cluster.together
 
 
-def spans(topology: Topology, body: Any, way: type[Together], **options: Any) -> list[Any]:
+def spans(topology: Topology, body: Any, way: type[ScheduleEntrants], **options: Any) -> list[Any]:
     """The spans of each rank."""
-    cluster = Cluster(topology, **options)
+    cluster = SimCluster(topology, **options)
     cluster.together = way(cluster.loop, cluster.members, cluster.streams, cluster.membership, cluster.routes)
     cluster.run([body] * len(topology.workers))
     return [node.recorder.record.spans for node in cluster.members]

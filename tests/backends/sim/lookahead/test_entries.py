@@ -9,14 +9,14 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from simcluster_backends.sim.cluster import Cluster
+from simcluster_backends.sim.cluster import SimCluster
 
 from simcluster.collectives.ring import ring_all_reduce
 from simcluster.collectives.subgroup import subgroup
 from simcluster.errors import PeerLost
 from simcluster.payload import Message, pack
 from simcluster.topology import Link, Node, Topology
-from simcluster.transport import Accelerated, Cost, Transport
+from simcluster.transport import Cost, OptionalVerbs, Transport
 from tests.backends.sim.lookahead.oracle import (
     SCHEDULES,
     Computing,
@@ -105,7 +105,7 @@ def test_schedules_between_pushes_to_a_server_are_the_same_whether_they_are_comp
 ) -> None:
     topology, pauses, _ = drawn
 
-    async def serve(node: Accelerated, size: int) -> None:
+    async def serve(node: OptionalVerbs, size: int) -> None:
         pushes: list[Message] = []
         while len(pushes) < size - 1:
             await node.gather("push", size - 1 - len(pushes), pushes)
@@ -115,7 +115,7 @@ def test_schedules_between_pushes_to_a_server_are_the_same_whether_they_are_comp
         await sending
 
     async def body(node: Transport) -> list[float]:
-        times, quicker = [], cast(Accelerated, node)
+        times, quicker = [], cast(OptionalVerbs, node)
         for pause_s in pauses[node.rank]:
             for _ in range(2):
                 await node.compute(int, cost=Cost(IDEAL.flops_per_s * pause_s))
@@ -240,7 +240,7 @@ def test_no_record_depends_on_the_offer() -> None:
         await asyncio.sleep(100e-6 * node.rank)
         await SCHEDULES["ring"](node, 16000, "s")
 
-    cluster = Cluster(star(4, duplex="half"))
+    cluster = SimCluster(star(4, duplex="half"))
     cluster.run([body] * 4)
     assert [n.recorder.record.spans for n in cluster.members] == spans(star(4, duplex="half"), body, Never)
 

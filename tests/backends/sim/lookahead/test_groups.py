@@ -10,12 +10,12 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from simcluster_backends.sim.cluster import Cluster
-from simcluster_backends.sim.faults import Faults
-from simcluster_backends.sim.lookahead import Together
+from simcluster_backends.sim.cluster import SimCluster
+from simcluster_backends.sim.faults import SimFaults
+from simcluster_backends.sim.lookahead import ScheduleEntrants
 
 import simcluster
-from simcluster.collectives.subgroup import Group, subgroup
+from simcluster.collectives.subgroup import NamedSubgroup, subgroup
 from simcluster.fault_plans.kinds import Crash
 from simcluster.payload import pack
 from simcluster.transport import Transport
@@ -34,7 +34,7 @@ def test_the_schedule_of_a_group_is_as_simulated(
     async def body(node: Transport) -> list[float]:
         times = []
         if node.rank in ranks:
-            inside = Group(node, ranks, "g") if is_named else subgroup(node, ranks)
+            inside = NamedSubgroup(node, ranks, "g") if is_named else subgroup(node, ranks)
             for number in range(2):
                 await asyncio.sleep(1e-6 * (node.rank % 3))
                 await SCHEDULES[schedule](inside, length, f"s{number}")
@@ -71,7 +71,7 @@ def test_two_groups_at_once_are_simulated() -> None:
     assert same(star(6), body) == [0] * 6
 
 
-def rounds_after_a_loss(way: type[Together], crash_s: float) -> tuple[Any, Together]:
+def rounds_after_a_loss(way: type[ScheduleEntrants], crash_s: float) -> tuple[Any, ScheduleEntrants]:
     """Rank 1 dies at *crash_s* while all are in a ring, and the others begin another one when they know."""
 
     async def body(node: Transport) -> list[Any]:
@@ -88,12 +88,12 @@ def rounds_after_a_loss(way: type[Together], crash_s: float) -> tuple[Any, Toget
                     await node.recv()
         await asyncio.sleep(0.1 - now())
         for number in range(2):
-            await SCHEDULES["ring"](Group(node, [0, 2, 3, 4], "left"), 16000, f"s{number}")
+            await SCHEDULES["ring"](NamedSubgroup(node, [0, 2, 3, 4], "left"), 16000, f"s{number}")
             times.append(now())
         return times
 
     plan = [Crash(rank=1, spells=((crash_s, float("inf")),))]
-    cluster = Cluster(star(5), faults=Faults(plan))
+    cluster = SimCluster(star(5), faults=SimFaults(plan))
     cluster.together = way(cluster.loop, cluster.members, cluster.streams, cluster.membership, cluster.routes)
     ends = cluster.run([body] * 5)
     records = [node.recorder.record for node in cluster.members]

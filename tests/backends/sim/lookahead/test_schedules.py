@@ -10,7 +10,7 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from simcluster_backends.sim.lookahead import Together, order
+from simcluster_backends.sim.lookahead import ScheduleEntrants, order
 
 from simcluster.collectives.exchange import run_rounds
 from simcluster.collectives.pairwise import pairwise_reduce_scatter
@@ -154,7 +154,7 @@ def test_rounds_of_few_messages_are_simulated(schedule: str, size: int, is_compu
         return now()
 
     class Counting(Skipping):
-        fewest = Together.fewest
+        fewest = ScheduleEntrants.fewest
 
     (ends, _), together = outcome(star(size), body, Counting)
     assert (max(together.left_out) > 0) == is_computed

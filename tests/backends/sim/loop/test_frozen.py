@@ -6,7 +6,7 @@ from collections import deque
 
 from hypothesis import given
 from hypothesis import strategies as st
-from simcluster_backends.sim.loop.callbacks import Frozen
+from simcluster_backends.sim.loop.callbacks import FrozenCallbacks
 
 
 class Callback:
@@ -19,7 +19,7 @@ class Callback:
 
 def test_only_the_callbacks_of_frozen_owners_are_held() -> None:
     ready: deque[Callback] = deque()
-    frozen = Frozen(ready)
+    frozen = FrozenCallbacks(ready)
     assert not frozen.held
     frozen.freeze("a")
     assert list(frozen.held) == ["a"]
@@ -37,7 +37,7 @@ def test_only_the_callbacks_of_frozen_owners_are_held() -> None:
 @given(st.lists(st.tuples(st.sampled_from("ab"), st.sampled_from(["call", "freeze", "thaw"])), max_size=40))
 def test_every_callback_runs_once_and_those_of_one_owner_in_their_order(steps: list[tuple[str, str]]) -> None:
     ready: deque[Callback] = deque()
-    frozen, ran, made = Frozen(ready), [], 0
+    frozen, ran, made = FrozenCallbacks(ready), [], 0
 
     def drain() -> None:
         while ready:

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 from simcluster_backends.sim.loop.clock import Clock
-from simcluster_backends.sim.loop.event_loop import Drained, SimLoop
+from simcluster_backends.sim.loop.event_loop import LoopDrained, SimLoop
 
 from simcluster.errors import UsageError
 
@@ -88,13 +88,13 @@ def test_a_timeout_called_off_does_not_move_the_clock() -> None:
         return 0.0
 
     loop = SimLoop()
-    with pytest.raises(Drained):
+    with pytest.raises(LoopDrained):
         loop.run_until_complete(body())
     assert loop.time() == 1.0
 
 
 def test_nothing_left_to_happen_is_told() -> None:
-    with pytest.raises(Drained):
+    with pytest.raises(LoopDrained):
         run(asyncio.Event().wait())
 
 

@@ -11,8 +11,8 @@ from typing import Any
 import pytest
 import torch
 from simcluster_backends.sim import transport
-from simcluster_backends.sim.cluster import Cluster
-from simcluster_backends.sim.loop.workers import Piece, Workers
+from simcluster_backends.sim.cluster import SimCluster
+from simcluster_backends.sim.loop.workers import ThreadWork, Workers
 
 import simcluster
 from simcluster.errors import UsageError
@@ -83,7 +83,7 @@ class Work(Replica):
 
 
 def run(bodies: list[Any], threads: int) -> list[Any]:
-    return Cluster(star(len(bodies)), threads=threads).run(bodies)
+    return SimCluster(star(len(bodies)), threads=threads).run(bodies)
 
 
 def test_work_of_two_nodes_runs_at_the_same_time() -> None:
@@ -205,7 +205,7 @@ def test_ctrl_c_during_work_is_not_kept_for_its_result() -> None:
 
     with pytest.raises(KeyboardInterrupt):
         Workers(1).begin("owner", interrupted, hand_over=True)
-    piece = Piece(interrupted)
+    piece = ThreadWork(interrupted)
     with pytest.raises(KeyboardInterrupt):
         piece.run()
     piece.wait()  # nobody is left waiting

@@ -6,7 +6,7 @@ import asyncio
 
 import pytest
 from simcluster_backends.sim import run_bodies
-from simcluster_backends.sim.cluster import Cluster
+from simcluster_backends.sim.cluster import SimCluster
 from simcluster_backends.sim.loop import event_loop, stalls
 
 from simcluster.errors import NeverFinished
@@ -19,7 +19,7 @@ def test_a_loop_without_an_await_is_reported_with_its_node_and_line(
 ) -> None:
     monkeypatch.setattr(stalls, "STALL_S", 0.0)
     monkeypatch.setattr(stalls, "PERIOD_S", 0.01)
-    cluster = Cluster(star(2))
+    cluster = SimCluster(star(2))
 
     async def body(node: Transport) -> None:
         while node.rank == 1 and not caplog.messages:  # as `while True: pass`, until the report has come

@@ -12,9 +12,9 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from simcluster_backends.sim import Cluster
+from simcluster_backends.sim import SimCluster
 from simcluster_backends.sim.loop.clock import Clock
-from simcluster_backends.sim.network.conditions import Changing, Conditions, rates
+from simcluster_backends.sim.network.conditions import ChangingQuantity, Conditions, rates
 from simcluster_backends.sim.network.fairshare import Channel, Demand
 from simcluster_backends.sim.network.flows import Flow, Network
 from simcluster_backends.sim.plain_flows import finish_times
@@ -119,7 +119,7 @@ def test_a_run_in_which_nobody_sends_is_found_out_though_links_change_for_ever()
     link = pair(M, trace=trace((0.0, M), (1.0, 2 * M), period_s=2.0), background=Background(M / 10, 1.0, 1.0))
     for body in (waits, sends_once):
         with pytest.raises(Deadlock):
-            Cluster(link).run([body, waits])
+            SimCluster(link).run([body, waits])
 
 
 def test_a_link_that_changes_for_ever_without_a_byte_ends_the_run_too(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -140,7 +140,7 @@ def test_a_year_of_sleep_is_not_lived_through_change_by_change() -> None:
             yield step
 
     put: list[float] = []
-    changing = Changing(steps, put.append, 0.004)
+    changing = ChangingQuantity(steps, put.append, 0.004)
     assert changing.catch_up(0.0) == 0.001
     assert changing.catch_up(3e7 + 0.0015) == pytest.approx(3e7 + 0.002, abs=1e-8)
     assert put == [1.0, 2.0]
@@ -148,7 +148,7 @@ def test_a_year_of_sleep_is_not_lived_through_change_by_change() -> None:
 
 
 def test_conditions_sleep_while_no_flow_is_under_way() -> None:
-    cluster = Cluster(pair(M, trace=trace((0.0, M), (1.0, M / 2), period_s=2.0)))
+    cluster = SimCluster(pair(M, trace=trace((0.0, M), (1.0, M / 2), period_s=2.0)))
     conditions = cluster.streams.of(0, 1).way.conditions
     assert isinstance(conditions, Conditions)
     conditions.enter()
@@ -291,7 +291,7 @@ def test_what_is_not_there_makes_no_events() -> None:
     async def sleeps(node: Transport) -> None:
         await asyncio.sleep(1e6)
 
-    cluster = Cluster(pair(M, background=Background(M / 2, 0.001, 0.001)))
+    cluster = SimCluster(pair(M, background=Background(M / 2, 0.001, 0.001)))
     cluster.streams.of(0, 1)
     events = cluster.loop.clock._eid
     cluster.run([sleeps, sleeps])

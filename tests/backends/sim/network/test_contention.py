@@ -8,7 +8,7 @@ import time
 from itertools import pairwise
 
 import pytest
-from simcluster_backends.sim import Cluster
+from simcluster_backends.sim import SimCluster
 from simcluster_backends.sim.transport import SimTransport
 
 from simcluster.testing import RunBodies
@@ -53,7 +53,7 @@ def test_pieces_of_work_asked_for_at_once_never_overlap_and_keep_their_order(run
 
 def ends(device: Device, *flops: float, cancel: tuple[int, float] | None = None) -> dict[int, float]:
     """When each of several pieces ends that are asked for at time 0; *cancel* is (which, when)."""
-    cluster = Cluster(star(1, n0=device))
+    cluster = SimCluster(star(1, n0=device))
     found: dict[int, float] = {}
 
     async def body(node: SimTransport) -> None:

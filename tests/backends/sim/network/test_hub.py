@@ -6,7 +6,7 @@ from unittest.mock import patch
 
 from hypothesis import given
 from hypothesis import strategies as st
-from simcluster_backends.sim.cluster import Cluster
+from simcluster_backends.sim.cluster import SimCluster
 from simcluster_backends.sim.network import routes
 from simcluster_backends.sim.network.routes import Way
 
@@ -17,7 +17,7 @@ Ends = st.tuples(st.floats(1.0, 1e11), st.just(0.0) | st.floats(1e-9, 1.0), st.b
 
 def ways(topology: Topology, model: str) -> list[tuple[object, ...]]:
     """Return each way between two workers, with the names of its channels."""
-    cluster, found = Cluster(topology, model=model), []
+    cluster, found = SimCluster(topology, model=model), []
     for source in topology.workers:
         for target in topology.workers:
             if source != target:

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from simcluster_backends.sim.loop.clock import Clock
 from simcluster_backends.sim.network.fairshare import Channel
-from simcluster_backends.sim.network.flows import Network, Route
+from simcluster_backends.sim.network.flows import FlowRoute, Network
 from simcluster_backends.sim.network.losses import MSS_BYTES, Losses, Stall, StallingFlow, rate_bound_Bps, together
 from simcluster_backends.sim.plain_flows import finish_times
 
@@ -104,7 +104,7 @@ def test_others_have_the_link_to_themselves_while_a_flow_stalls() -> None:
 def test_a_flow_that_is_paused_in_its_stall_keeps_what_is_left_and_goes_on_at_once() -> None:
     # 1 s of bytes, a stall of 10 s from 1 s on; paused at 3 s and resumed at 5 s, it has 2 s of bytes to go.
     clock = Clock()
-    network, route, ends = Network(clock), Route(((Channel("l", 1e6), 1.0),)), []
+    network, route, ends = Network(clock), FlowRoute(((Channel("l", 1e6), 1.0),)), []
     flow = StallingFlow(
         *route, left_B=3e6, on_done=lambda: ends.append(clock.now), network=network, stalls=[Stall(1e6, 10.0)]
     )

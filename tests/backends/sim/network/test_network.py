@@ -10,21 +10,21 @@ from hypothesis import given
 from hypothesis import strategies as st
 from simcluster_backends.sim.loop.clock import Clock
 from simcluster_backends.sim.network.fairshare import Channel
-from simcluster_backends.sim.network.flows import Flow, Network, Route
+from simcluster_backends.sim.network.flows import Flow, FlowRoute, Network
 
 M = 1e6
 
 
-def over(*channels: Channel, bound_Bps: float = inf) -> Route:
-    return Route(tuple((channel, 1.0) for channel in channels), bound_Bps)
+def over(*channels: Channel, bound_Bps: float = inf) -> FlowRoute:
+    return FlowRoute(tuple((channel, 1.0) for channel in channels), bound_Bps)
 
 
-def start(network: Network, route: Route, size_bytes: float, on_done: Callable[[], None]) -> Flow:
+def start(network: Network, route: FlowRoute, size_bytes: float, on_done: Callable[[], None]) -> Flow:
     network.put(flow := Flow(*route, left_B=size_bytes, on_done=on_done))
     return flow
 
 
-def finish_times(flows: Sequence[tuple[float, Route, float]]) -> list[float]:
+def finish_times(flows: Sequence[tuple[float, FlowRoute, float]]) -> list[float]:
     """Starts (start, route, size) each at its time and returns when each is done."""
     clock = Clock()
     network = Network(clock)
@@ -87,14 +87,14 @@ def test_a_bound_flow_leaves_the_rest_and_is_not_hurried_later() -> None:
 def test_weights_divide_a_channel() -> None:
     link = Channel("l", 3 * M)
     # 1 MB/s and 2 MB/s: both done after 1 s.
-    flows = [(0.0, Route(((link, 1.0),), weight=w), w * M) for w in (1.0, 2.0)]
+    flows = [(0.0, FlowRoute(((link, 1.0),), weight=w), w * M) for w in (1.0, 2.0)]
     assert finish_times(flows) == [1.0, 1.0]
 
 
 def test_a_flow_that_crosses_a_medium_twice_takes_twice_its_share() -> None:
     air = Channel("air", 1 * M)
     # Relayed by an access point: each byte is on the air twice.
-    assert finish_times([(0.0, Route(((air, 2.0),)), 1 * M)]) == [2.0]
+    assert finish_times([(0.0, FlowRoute(((air, 2.0),)), 1 * M)]) == [2.0]
 
 
 def test_a_change_of_capacity_is_felt_at_once() -> None:

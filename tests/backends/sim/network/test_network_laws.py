@@ -14,7 +14,7 @@ from simcluster_backends.sim.loop.clock import Clock
 from simcluster_backends.sim.network.fairshare import Channel, Demand
 from simcluster_backends.sim.network.flows import Flow, Network
 from simcluster_backends.sim.network.models import MODELS
-from simcluster_backends.sim.network.routes import Routes
+from simcluster_backends.sim.network.routes import ChannelRoutes
 from simcluster_backends.sim.plain_flows import _launch, finish_times
 
 from simcluster.topology import Link, Node, Topology
@@ -140,7 +140,7 @@ def test_no_link_is_overloaded_every_flow_has_a_bottleneck_and_no_byte_is_lost(
     topology, flows = case
     clock = Clock()
     network = Watched(clock)
-    routes = Routes(topology, 0, clock, network, MODELS[model])
+    routes = ChannelRoutes(topology, 0, clock, network, MODELS[model])
     known = routes._channels._channels
     network.channels = lambda: list(known.values())
     ends: list[float] = []

@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from simcluster_backends.sim.loop.clock import Clock
 from simcluster_backends.sim.network.fairshare import Channel, Demand, FairShare
-from simcluster_backends.sim.network.flows import Flow, Network, Route
+from simcluster_backends.sim.network.flows import Flow, FlowRoute, Network
 
 CLOSE = 1e-9
 
@@ -108,7 +108,7 @@ def test_rates_between_hosts_of_a_star_are_those_of_filling_from_nothing(hosts: 
 class Story:
     """What happens to one flow: it starts, may pause and go on, and may be cancelled."""
 
-    route: Route
+    route: FlowRoute
     start_s: float
     size_bytes: float
     pause: tuple[float, float] | None
@@ -213,7 +213,7 @@ def test_ends_are_those_of_filling_from_nothing_at_each_event(stories: list[Any]
     def ends(of: Callable[..., list[float]]) -> list[float]:
         channels = [Channel(str(number), 10.0) for number in range(4)]
         told = [
-            Story(Route(tuple((channels[n], use) for n, use in uses.items()), bound_Bps, weight), *rest)
+            Story(FlowRoute(tuple((channels[n], use) for n, use in uses.items()), bound_Bps, weight), *rest)
             for uses, bound_Bps, weight, *rest in stories
         ]
         return of(told, [(at_s, channels[number], capacity_Bps) for at_s, number, capacity_Bps in turns])

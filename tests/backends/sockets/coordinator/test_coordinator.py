@@ -11,7 +11,7 @@ import pytest
 from prometheus_client.parser import text_string_to_metric_families
 from simcluster_backends.sockets.coordinator import desk
 from simcluster_backends.sockets.coordinator.api import make_api
-from simcluster_backends.sockets.coordinator.desk import Desk
+from simcluster_backends.sockets.coordinator.desk import CoordinatorDesk
 from simcluster_backends.sockets.coordinator.guard import BODY_LIMIT_BYTES
 
 from simcluster.watching.board import LinkTelemetry, NodeTelemetry, RunInfo, Telemetry
@@ -27,7 +27,7 @@ class Calls:
 
     def __init__(self) -> None:
         self.now_s = 100.0
-        self.desk = Desk(5.0, lambda: self.now_s)
+        self.desk = CoordinatorDesk(5.0, lambda: self.now_s)
         self.app = make_api(self.desk, TOKEN, {"127.0.0.1", "[::1]", "localhost"})
 
     def __call__(self, method: str, path: str, content: Any = None, **headers: str | None) -> httpx.Response:

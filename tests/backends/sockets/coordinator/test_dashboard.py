@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 from simcluster_backends.sockets.coordinator.api import dashboard
-from simcluster_backends.sockets.coordinator.desk import Desk
-from simcluster_backends.sockets.coordinator.service import Service
+from simcluster_backends.sockets.coordinator.desk import CoordinatorDesk
+from simcluster_backends.sockets.coordinator.service import CoordinatorService
 
 from simcluster.topology import load
 from simcluster.watching.board import LinkTelemetry, NodeTelemetry, RunInfo, Telemetry
@@ -46,8 +46,8 @@ def telemetry(second: int) -> Telemetry:
     return Telemetry(elapsed_s=float(second), nodes=nodes, links=links)
 
 
-def a_desk(seconds: int = 30) -> Desk:
-    desk = Desk(600.0, time.monotonic)  # no launcher speaks here, and a browser may be slow
+def a_desk(seconds: int = 30) -> CoordinatorDesk:
+    desk = CoordinatorDesk(600.0, time.monotonic)  # no launcher speaks here, and a browser may be slow
     run = RunInfo(name="quickstart", nodes=NAMES, rendezvous="127.0.0.1:1", algorithm="edp", topology="smolcluster",
                   steps=200, map=map_of(load("smolcluster")), config=f"name: {EVIL}\n",
                   folder="/home/pi/runs/one")  # fmt: skip
@@ -58,9 +58,9 @@ def a_desk(seconds: int = 30) -> Desk:
 
 
 @pytest.fixture
-def served() -> Iterator[tuple[Service, Desk]]:
+def served() -> Iterator[tuple[CoordinatorService, CoordinatorDesk]]:
     desk = a_desk()
-    service = Service("127.0.0.1:0", TOKEN, desk)
+    service = CoordinatorService("127.0.0.1:0", TOKEN, desk)
     service.start()
     yield service, desk
     service.close()
@@ -93,7 +93,7 @@ def test_the_page_may_ask_this_service_and_nobody_else_and_be_framed_by_nobody()
 @needs_browser
 @pytest.mark.browser
 def test_a_browser_on_loopback_shows_the_run_without_a_login_and_keeps_nothing(
-    served: tuple[Service, Desk], tmp_path: Path
+    served: tuple[CoordinatorService, CoordinatorDesk], tmp_path: Path
 ) -> None:
     service, desk = served
     with browser(tmp_path) as tab:
@@ -135,7 +135,7 @@ def test_a_browser_on_loopback_shows_the_run_without_a_login_and_keeps_nothing(
 @needs_browser
 @pytest.mark.browser
 def test_a_page_draws_no_axis_before_the_first_step_and_boxes_that_hold_their_steps(
-    served: tuple[Service, Desk], tmp_path: Path
+    served: tuple[CoordinatorService, CoordinatorDesk], tmp_path: Path
 ) -> None:
     service, desk = served
     first = telemetry(0)
@@ -169,7 +169,7 @@ def test_a_page_draws_no_axis_before_the_first_step_and_boxes_that_hold_their_st
 @pytest.mark.browser
 def test_a_browser_enters_by_a_link_that_works_once_and_stays_when_the_page_is_loaded_again(tmp_path: Path) -> None:
     lines: list[str] = []
-    service = Service("127.0.0.1:0", TOKEN, a_desk(), told=lines.append, login=True)
+    service = CoordinatorService("127.0.0.1:0", TOKEN, a_desk(), told=lines.append, login=True)
     service.start()
     service.invite()
     try:

@@ -7,8 +7,8 @@ import re
 from typing import Any
 
 from prometheus_client.parser import text_string_to_metric_families
-from simcluster_backends.common.log_line import Reading, fields_of
-from simcluster_backends.sockets.coordinator.desk import Desk
+from simcluster_backends.common.log_line import CounterReading, fields_of
+from simcluster_backends.sockets.coordinator.desk import CoordinatorDesk
 
 from simcluster.logs.loki import LABELS
 from tests.backends.sockets.coordinator.test_dashboard import a_desk, telemetry
@@ -29,7 +29,7 @@ def targets(kind: str) -> list[tuple[str, str]]:
 
 def served() -> dict[str, set[str]]:
     """Metric -> its labels, of a run with a straggler, a lost node and a full link."""
-    desk: Desk = a_desk()
+    desk: CoordinatorDesk = a_desk()
     desk.telemetry(telemetry(31))
     families = text_string_to_metric_families(desk.prometheus().decode())
     return {sample.name: set(sample.labels) for family in families for sample in family.samples}
@@ -57,7 +57,7 @@ def test_every_label_it_asks_loki_for_is_one_that_lines_are_pushed_with() -> Non
 
 
 def test_every_field_it_takes_from_a_nodes_lines_is_one_that_they_have() -> None:
-    lines = {"node", *fields_of(Reading(0.0), Reading(1.0, tokens=64))}
+    lines = {"node", *fields_of(CounterReading(0.0), CounterReading(1.0, tokens=64))}
     taken = 0
     for expression, legend in targets("loki"):
         if "| json" in expression:

@@ -19,9 +19,9 @@ import pytest
 from simcluster_backends.sockets import run_cluster
 from simcluster_backends.sockets.coordinator import rate_limits as patience
 from simcluster_backends.sockets.coordinator.client import Client, NoAnswer, NotAllowed
-from simcluster_backends.sockets.coordinator.desk import Desk
+from simcluster_backends.sockets.coordinator.desk import CoordinatorDesk
 from simcluster_backends.sockets.coordinator.rate_limits import ASKING_LIMIT
-from simcluster_backends.sockets.coordinator.service import Service
+from simcluster_backends.sockets.coordinator.service import CoordinatorService
 from simcluster_backends.sockets.launcher.settings import check_coordinator
 from simcluster_backends.sockets.net import certificates
 from simcluster_backends.sockets.net.addresses import parse_endpoint
@@ -43,8 +43,10 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture
-def service(folder: Path) -> Iterator[Service]:
-    service = Service("127.0.0.1:0", TOKEN, Desk(5.0, time.monotonic), secure=tls_of_coordinator(folder))
+def service(folder: Path) -> Iterator[CoordinatorService]:
+    service = CoordinatorService(
+        "127.0.0.1:0", TOKEN, CoordinatorDesk(5.0, time.monotonic), secure=tls_of_coordinator(folder)
+    )
     service.start()
     yield service
     service.close()
@@ -63,7 +65,7 @@ def browser(folder: Path) -> ssl.SSLContext:
     return ssl.create_default_context(cafile=folder / "ca.pem")
 
 
-def test_a_client_that_knows_the_authority_is_answered_over_tls_1_3(service: Service, folder: Path) -> None:
+def test_a_client_that_knows_the_authority_is_answered_over_tls_1_3(service: CoordinatorService, folder: Path) -> None:
     assert service.url.startswith("https://127.0.0.1:")
     assert Client(service.url, TOKEN, tls=str(folder)).get("/status")["workers"] == []
     _, port = parse_endpoint(service.endpoint, "coordinator")
@@ -146,10 +148,12 @@ def test_nobody_else_is_told_the_token_whatever_it_shows(
         tls_of_coordinator(old)
 
 
-def test_http_at_a_port_of_https_fails_with_a_hint_and_https_at_http_is_refused(service: Service, folder: Path) -> None:
+def test_http_at_a_port_of_https_fails_with_a_hint_and_https_at_http_is_refused(
+    service: CoordinatorService, folder: Path
+) -> None:
     with pytest.raises(NoAnswer, match="if it was started with --tls: use https:// and --tls FOLDER"):
         Client(service.url.replace("https", "http"), TOKEN).get("/status")
-    plain = Service("127.0.0.1:0", TOKEN, Desk(5.0, time.monotonic))
+    plain = CoordinatorService("127.0.0.1:0", TOKEN, CoordinatorDesk(5.0, time.monotonic))
     plain.start()
     try:
         with pytest.raises(NotAllowed, match="the peer does not speak TLS"):
@@ -162,7 +166,9 @@ def test_strangers_that_never_end_the_handshake_of_tls_are_limited_and_dropped(
     folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(patience, "ASK_S", 60.0)
-    service = Service("127.0.0.1:0", TOKEN, Desk(5.0, time.monotonic), secure=tls_of_coordinator(folder))
+    service = CoordinatorService(
+        "127.0.0.1:0", TOKEN, CoordinatorDesk(5.0, time.monotonic), secure=tls_of_coordinator(folder)
+    )
     service.start()
     where = parse_endpoint(service.endpoint, "coordinator")
     crowd = [socket.create_connection(where) for _ in range(ASKING_LIMIT + 20)]
@@ -182,7 +188,9 @@ def test_strangers_that_never_end_the_handshake_of_tls_are_limited_and_dropped(
 
 def test_a_stranger_has_no_longer_for_tls_than_for_a_request(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(patience, "ASK_S", 0.2)
-    service = Service("127.0.0.1:0", TOKEN, Desk(5.0, time.monotonic), secure=tls_of_coordinator(folder))
+    service = CoordinatorService(
+        "127.0.0.1:0", TOKEN, CoordinatorDesk(5.0, time.monotonic), secure=tls_of_coordinator(folder)
+    )
     service.start()
     try:
         where = parse_endpoint(service.endpoint, "coordinator")
@@ -228,7 +236,7 @@ def test_an_older_folder_is_told_how_it_gets_a_coordinators_certificate(folder: 
         make_certificates(tmp_path / "old", ["a"], 1, ["shelf.local"])
 
 
-def test_a_node_and_a_run_meet_over_https_and_tls(service: Service, folder: Path, token_file: Path) -> None:
+def test_a_node_and_a_run_meet_over_https_and_tls(service: CoordinatorService, folder: Path, token_file: Path) -> None:
     codes: list[int] = []
 
     def node() -> None:
@@ -247,7 +255,7 @@ def test_a_node_and_a_run_meet_over_https_and_tls(service: Service, folder: Path
 
 
 def test_a_run_whose_coordinator_refuses_it_ends_before_it_starts(
-    service: Service, token_file: Path, tmp_path: Path, folder: Path
+    service: CoordinatorService, token_file: Path, tmp_path: Path, folder: Path
 ) -> None:
     token_file.write_text("x" * 40)
     options = {"coordinator": service.url, "token_file": str(token_file), "tls": str(folder)}
@@ -259,14 +267,14 @@ def test_a_run_whose_coordinator_refuses_it_ends_before_it_starts(
 
 
 def test_a_node_whose_coordinator_shows_another_authority_gives_up_at_once(
-    service: Service, token_file: Path, tmp_path: Path
+    service: CoordinatorService, token_file: Path, tmp_path: Path
 ) -> None:
     make_certificates(tmp_path / "other", ["b"], 1)
     with pytest.raises(NotAllowed, match="its certificate is invalid"):
         attend_with_files("b", service.url, token_file, None, None, str(tmp_path / "other"), 3600.0)
 
 
-def test_the_page_and_its_policy_are_the_same_over_https(service: Service, folder: Path) -> None:
+def test_the_page_and_its_policy_are_the_same_over_https(service: CoordinatorService, folder: Path) -> None:
     _, port = parse_endpoint(service.endpoint, "coordinator")
     connection = http.client.HTTPSConnection("127.0.0.1", port, context=browser(folder))
     connection.request("GET", "/")
@@ -276,7 +284,7 @@ def test_the_page_and_its_policy_are_the_same_over_https(service: Service, folde
     connection.close()
 
 
-def test_whoever_is_refused_is_told_of_in_the_log_with_its_reason(service: Service, tmp_path: Path) -> None:
+def test_whoever_is_refused_is_told_of_in_the_log_with_its_reason(service: CoordinatorService, tmp_path: Path) -> None:
     told: list[str] = []
 
     class Told(logging.Handler):

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 from simcluster_backends.sockets.coordinator.client import Client, NoAnswer
-from simcluster_backends.sockets.coordinator.desk import Desk, Refused
+from simcluster_backends.sockets.coordinator.desk import CallRefused, CoordinatorDesk
 from simcluster_backends.sockets.wire.keys import write_key
 
 from simcluster.watching.board import NodeTelemetry, RunInfo, Telemetry
@@ -57,19 +57,19 @@ def test_a_node_of_a_real_run_leaves_when_the_coordinator_is_asked(tmp_path: Pat
 # the desk
 
 
-def desk_of(*names: str) -> Desk:
-    desk = Desk(5.0, lambda: 0.0)
+def desk_of(*names: str) -> CoordinatorDesk:
+    desk = CoordinatorDesk(5.0, lambda: 0.0)
     desk.begin(RunInfo(name="r", nodes=list(names), rendezvous="127.0.0.1:1"))
     return desk
 
 
-def told(desk: Desk, **states: str) -> list[str]:
+def told(desk: CoordinatorDesk, **states: str) -> list[str]:
     nodes = [NodeTelemetry(name=name, rank=rank, state=state) for rank, (name, state) in enumerate(states.items())]
     leave: list[str] = desk.telemetry(Telemetry(elapsed_s=1.0, nodes=nodes))["leave"]
     return leave
 
 
-def state_of(desk: Desk, name: str) -> str:
+def state_of(desk: CoordinatorDesk, name: str) -> str:
     return next(str(worker["state"]) for worker in desk.status()["workers"] if worker["name"] == name)
 
 
@@ -87,14 +87,14 @@ def test_a_launcher_is_told_until_the_node_has_left_and_then_no_more() -> None:
 def test_only_a_worker_that_is_there_can_leave() -> None:
     desk = desk_of("a", "b", "c")
     told(desk, a="running", b="lost", c="expected")
-    with pytest.raises(Refused, match="no worker is called"):
+    with pytest.raises(CallRefused, match="no worker is called"):
         desk.ask_to_leave("z")
-    with pytest.raises(Refused, match="is lost"):
+    with pytest.raises(CallRefused, match="is lost"):
         desk.ask_to_leave("b")
-    with pytest.raises(Refused, match="has not come yet"):
+    with pytest.raises(CallRefused, match="has not come yet"):
         desk.ask_to_leave("c")
     desk.leave("a")
-    with pytest.raises(Refused, match="has already left"):
+    with pytest.raises(CallRefused, match="has already left"):
         desk.ask_to_leave("a")
 
 
@@ -115,7 +115,7 @@ def test_a_worker_that_is_asked_during_a_run_is_told_by_its_launcher_alone() -> 
 
 
 def test_a_node_that_joins_again_under_its_name_is_not_told_what_the_one_before_was() -> None:
-    desk = Desk(5.0, time.monotonic)
+    desk = CoordinatorDesk(5.0, time.monotonic)
     desk.register("a", "")
     desk.ask_to_leave("a")
     desk.register("a", "")

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from simcluster_backends.sockets.coordinator.api import make_api
 from simcluster_backends.sockets.coordinator.guard import CODE_LIMIT_BYTES
-from simcluster_backends.sockets.coordinator.service import Service
+from simcluster_backends.sockets.coordinator.service import CoordinatorService
 
 from simcluster.web.login import EXPIRES_S, Login
 from tests.backends.sockets.coordinator.test_coordinator import ACTIONS, TOKEN, Calls, begin
@@ -118,7 +118,7 @@ def test_a_service_prints_links_off_loopback_or_when_asked_to() -> None:
         ("0.0.0.0:0", False, ("shelf.local",), 1),
     ):
         lines: list[str] = []
-        service = Service(endpoint, TOKEN, Calls().desk, hosts, told=lines.append, login=login)
+        service = CoordinatorService(endpoint, TOKEN, Calls().desk, hosts, told=lines.append, login=login)
         service.invite()
         service.close()
         assert len(lines) == expected, endpoint

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
-from simcluster_backends.sockets.coordinator.membership import PRESENT, Membership, State
+from simcluster_backends.sockets.coordinator.membership import PRESENT, State, WorkerMembership
 
 NAMES = st.sampled_from("abcdef")
 
@@ -16,7 +16,7 @@ class Lives(RuleBasedStateMachine):
 
     def __init__(self) -> None:
         super().__init__()
-        self.membership, self.now_s = Membership(dead_s=5.0), 0.0
+        self.membership, self.now_s = WorkerMembership(dead_s=5.0), 0.0
         self.world: dict[str, int] = {}
 
     @rule(name=NAMES)
@@ -83,19 +83,19 @@ TestLives.settings = settings(max_examples=40, stateful_step_count=30)
 
 @given(st.floats(0.0, 90.0), st.floats(0.001, 90.0))
 def test_a_worker_is_lost_exactly_when_it_was_silent_for_longer_than_allowed(silent_s: float, dead_s: float) -> None:
-    membership = Membership(dead_s)
+    membership = WorkerMembership(dead_s)
     membership.register("a", 0.0)
     assert membership.expire(silent_s) == (["a"] if silent_s > dead_s else [])
 
 
 def test_a_new_name_that_sorts_first_changes_nobodys_rank() -> None:
     # Ranks by sorted name, which looks consistent, gives everybody another one here.
-    membership = Membership(5.0)
+    membership = WorkerMembership(5.0)
     assert [membership.register(name, 0.0).rank for name in ("m", "z", "a")] == [0, 1, 2]
 
 
 def test_those_of_a_runs_list_are_expected_with_their_rank_until_they_are_there() -> None:
-    membership = Membership(5.0)
+    membership = WorkerMembership(5.0)
     membership.register("b", 0.0)
     membership.begin(1.0, ["a", "b", "c"])
     assert [(w.name, w.rank, w.state) for w in membership.workers.values()] == [
@@ -110,7 +110,7 @@ def test_those_of_a_runs_list_are_expected_with_their_rank_until_they_are_there(
 
 @pytest.mark.parametrize("gone", ["a", "b"])
 def test_a_gap_is_not_filled_by_a_newcomer(gone: str) -> None:
-    membership = Membership(5.0)
+    membership = WorkerMembership(5.0)
     for name in ("a", "b", "c"):
         membership.register(name, 0.0)
     membership.begin(0.0, ["a", "b", "c"])

@@ -12,9 +12,9 @@ from contextlib import ExitStack
 import pytest
 from simcluster_backends.sockets.coordinator import rate_limits as patience
 from simcluster_backends.sockets.coordinator.client import Client
-from simcluster_backends.sockets.coordinator.desk import Desk
+from simcluster_backends.sockets.coordinator.desk import CoordinatorDesk
 from simcluster_backends.sockets.coordinator.rate_limits import ASKING_LIMIT, LOGGED
-from simcluster_backends.sockets.coordinator.service import Service
+from simcluster_backends.sockets.coordinator.service import CoordinatorService
 from simcluster_backends.sockets.net.addresses import parse_endpoint
 
 from tools.hostile.reading import corpus
@@ -25,21 +25,21 @@ HEAD = b"POST /telemetry HTTP/1.1\r\nHost: localhost\r\nContent-Length: 4000000\
 
 
 @pytest.fixture
-def waiting(monkeypatch: pytest.MonkeyPatch) -> Iterator[Service]:
+def waiting(monkeypatch: pytest.MonkeyPatch) -> Iterator[CoordinatorService]:
     """A service that does not answer yet: what is sent to it now is there before its patience begins."""
     monkeypatch.setattr(patience, "ASK_S", ASK_S)
-    service = Service("127.0.0.1:0", TOKEN, Desk(5.0, time.monotonic))
+    service = CoordinatorService("127.0.0.1:0", TOKEN, CoordinatorDesk(5.0, time.monotonic))
     yield service
     service.close()
 
 
 @pytest.fixture
-def service(waiting: Service) -> Service:
+def service(waiting: CoordinatorService) -> CoordinatorService:
     waiting.start()
     return waiting
 
 
-def visit(service: Service) -> socket.socket:
+def visit(service: CoordinatorService) -> socket.socket:
     return socket.create_connection(parse_endpoint(service.endpoint, "coordinator"))
 
 
@@ -55,34 +55,34 @@ def answer(visitor: socket.socket) -> bytes:
 
 
 @pytest.mark.parametrize("said", [b"", b"GET", b"GET /status HTTP/1.1\r\nHost: localhost\r\n"])
-def test_whoever_has_not_asked_in_time_is_dropped(service: Service, said: bytes) -> None:
+def test_whoever_has_not_asked_in_time_is_dropped(service: CoordinatorService, said: bytes) -> None:
     with visit(service) as visitor:
         visitor.sendall(said)
         assert answer(visitor) == b""
 
 
-def test_bytes_that_trickle_win_no_time(service: Service) -> None:
+def test_bytes_that_trickle_win_no_time(service: CoordinatorService) -> None:
     with visit(service) as visitor, pytest.raises(ConnectionError):
         for _ in range(2000):
             visitor.sendall(b"x")
             time.sleep(0.01)
 
 
-def test_a_body_that_nobody_wants_is_not_awaited_for_ever(waiting: Service) -> None:
+def test_a_body_that_nobody_wants_is_not_awaited_for_ever(waiting: CoordinatorService) -> None:
     with visit(waiting) as visitor:
         visitor.sendall(HEAD + b"\r\nx")
         waiting.start()
         assert answer(visitor).startswith(b"HTTP/1.1 401")
 
 
-def test_the_open_page_is_given_without_waiting_for_the_body_of_its_request(waiting: Service) -> None:
+def test_the_open_page_is_given_without_waiting_for_the_body_of_its_request(waiting: CoordinatorService) -> None:
     with visit(waiting) as visitor:
         visitor.sendall(b"GET / HTTP/1.1\r\nHost: localhost\r\nContent-Length: 4000000\r\n\r\nx")
         waiting.start()
         assert answer(visitor).startswith(b"HTTP/1.1 200")
 
 
-def test_who_has_the_token_may_take_longer_over_a_body(waiting: Service) -> None:
+def test_who_has_the_token_may_take_longer_over_a_body(waiting: CoordinatorService) -> None:
     body = b'{"name": "a"}'
     with visit(waiting) as visitor:
         head = f"POST /workers HTTP/1.1\r\nHost: localhost\r\nAuthorization: Bearer {TOKEN}\r\n"
@@ -94,14 +94,16 @@ def test_who_has_the_token_may_take_longer_over_a_body(waiting: Service) -> None
         assert answer(visitor).startswith(b"HTTP/1.1 200")
 
 
-def test_an_answer_that_takes_too_long_ends_the_connection(service: Service, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_answer_that_takes_too_long_ends_the_connection(
+    service: CoordinatorService, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(patience, "ANSWER_S", 0.3)
     with visit(service) as visitor:
         visitor.sendall(HEAD + f"Authorization: Bearer {TOKEN}\r\n\r\nx".encode())
         assert answer(visitor) == b""
 
 
-def test_one_connection_may_ask_again_and_again(service: Service) -> None:
+def test_one_connection_may_ask_again_and_again(service: CoordinatorService) -> None:
     connection = http.client.HTTPConnection(*parse_endpoint(service.endpoint, "coordinator"))
     asked = 0
     while asked < 5:
@@ -119,7 +121,7 @@ def test_one_connection_may_ask_again_and_again(service: Service) -> None:
 
 
 def test_a_crowd_that_asks_nothing_keeps_nobody_out_and_the_oldest_of_it_goes_first(
-    service: Service, monkeypatch: pytest.MonkeyPatch
+    service: CoordinatorService, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(patience, "ASK_S", 60.0)
     with ExitStack() as crowd:
@@ -131,7 +133,9 @@ def test_a_crowd_that_asks_nothing_keeps_nobody_out_and_the_oldest_of_it_goes_fi
             visitors[-1].recv(1)
 
 
-def test_of_nonsense_the_log_tells_only_the_first_times(service: Service, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_of_nonsense_the_log_tells_only_the_first_times(
+    service: CoordinatorService, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(patience, "ASK_S", 60.0)
     told: list[str] = []
 
@@ -154,7 +158,7 @@ def test_of_nonsense_the_log_tells_only_the_first_times(service: Service, monkey
     assert told[5].endswith("(10 so far)")
 
 
-def test_nothing_of_the_corpus_is_let_in_or_left_standing(service: Service) -> None:
+def test_nothing_of_the_corpus_is_let_in_or_left_standing(service: CoordinatorService) -> None:
     for path in corpus("http"):
         with visit(service) as visitor:
             try:

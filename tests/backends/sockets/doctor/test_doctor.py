@@ -12,10 +12,10 @@ from typing import Any
 
 import pytest
 import yaml
-from simcluster_backends.sockets.doctor.probe import Answers
+from simcluster_backends.sockets.doctor.probe import MachineAnswers
 from simcluster_backends.sockets.doctor.problems import troubles_of, why_not_asked
 from simcluster_backends.sockets.doctor.routes import read_ip_route, read_route_get
-from simcluster_backends.sockets.launcher.orders import Facts, Fingerprint, Report, fingerprint, line_of
+from simcluster_backends.sockets.launcher.orders import Fingerprint, MachineFacts, MachineReport, fingerprint, line_of
 
 from simcluster.version import __version__
 from tests.support.root import ROOT
@@ -122,8 +122,8 @@ def test_a_machine_that_never_answers_is_given_up_in_time(command: Any, tmp_path
 
 def test_an_agent_with_another_version_and_clock_is_described_in_words(tmp_path: Path) -> None:
     here = Fingerprint({"simcluster": "0.1.0", "torch": "2.9.0"}, {})
-    answers = Answers(Fingerprint({"simcluster": "0.0.9", "torch": "2.9.0"}, {}), -3.5, 0.2)
-    answers.facts = Facts(1, "none", {"10.0.0.1": "Cannot assign requested address"}, {"10.0.0.2": ""})
+    answers = MachineAnswers(Fingerprint({"simcluster": "0.0.9", "torch": "2.9.0"}, {}), -3.5, 0.2)
+    answers.facts = MachineFacts(1, "none", {"10.0.0.1": "Cannot assign requested address"}, {"10.0.0.2": ""})
     assert [trouble.what for trouble in troubles_of(answers, here, "10.0.0.1")] == [
         "simcluster 0.0.9, here 0.1.0",
         "its clock is 3.5 s behind",
@@ -144,7 +144,7 @@ def test_an_agent_with_another_version_and_clock_is_described_in_words(tmp_path:
     ],
 )
 def test_what_ssh_says_leads_to_what_to_do(said: str, do: str) -> None:
-    answers = Answers(failure="ended with exit code 255", exit_code=255)
+    answers = MachineAnswers(failure="ended with exit code 255", exit_code=255)
     answers.lines.append(said)
     trouble = why_not_asked(answers, "me@pi5")
     assert do in trouble.do
@@ -152,7 +152,7 @@ def test_what_ssh_says_leads_to_what_to_do(said: str, do: str) -> None:
 
 
 def test_an_agent_that_stops_after_its_report_keeps_its_versions(command: Any, server: Sshd, tmp_path: Path) -> None:
-    (tmp_path / "report").write_bytes(b"Welcome!\n" + line_of(Report(fingerprint())))
+    (tmp_path / "report").write_bytes(b"Welcome!\n" + line_of(MachineReport(fingerprint())))
     words = ["sh", "-c", f"cat {shlex.quote(str(tmp_path / 'report'))}"]
     shelf = topology(tmp_path, old={"ssh": server.host, "command": words})
     code, rows = examined(command, shelf, "--ssh-config", str(server.config))
@@ -201,7 +201,7 @@ def test_a_machine_without_ssh_says_so(command: Any, tmp_path: Path, monkeypatch
 
 
 def test_a_refused_ssh_is_a_problem_of_its_own_with_its_port() -> None:
-    answers = Answers(failure="ended with exit code 255", exit_code=255)
+    answers = MachineAnswers(failure="ended with exit code 255", exit_code=255)
     answers.lines.append("ssh: connect to host 10.0.0.7 port 2222: Connection refused")
     trouble = why_not_asked(answers, "me@pi5")
     assert trouble.what.startswith("ssh is refused on port 2222 of me@pi5: ")
@@ -209,8 +209,8 @@ def test_a_refused_ssh_is_a_problem_of_its_own_with_its_port() -> None:
 
 
 def test_a_node_that_asks_for_an_accelerator_that_is_not_there_has_a_problem() -> None:
-    answers = Answers()
-    answers.facts = Facts(1, "cuda (some card)", {}, {}, {"cuda": 2})
+    answers = MachineAnswers()
+    answers.facts = MachineFacts(1, "cuda (some card)", {}, {}, {"cuda": 2})
     here = Fingerprint({}, {})
     assert [troubles_of(answers, here, None, asked) for asked in ("cpu", "auto", "cuda", "cuda:1")] == [[]] * 4
     (trouble,) = troubles_of(answers, here, None, "cuda:2")

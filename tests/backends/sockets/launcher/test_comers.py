@@ -18,10 +18,10 @@ from simcluster_backends.common.failure import Failure
 from simcluster_backends.common.verdict import Verdict
 from simcluster_backends.sim.loop.event_loop import SimLoop
 from simcluster_backends.sockets import generate_key, write_key
-from simcluster_backends.sockets.launcher.admission import Comers
+from simcluster_backends.sockets.launcher.admission import LateJoiners
 from simcluster_backends.sockets.launcher.departures import Departures
-from simcluster_backends.sockets.launcher.member import Member
-from simcluster_backends.sockets.wire.messages import Addresses, Go, Outcome, Status
+from simcluster_backends.sockets.launcher.member import NodeHandle
+from simcluster_backends.sockets.wire.messages import Addresses, GoOrder, NodeOutcome, NodeStatus
 
 from simcluster.errors import ABSENT, RunError
 from simcluster.job import ClusterJob
@@ -31,7 +31,7 @@ from tests.support.plans import plan
 from tests.support.socket_runs import Running, free_port, hand_started, pids_in, wait_for
 
 if TYPE_CHECKING:
-    from simcluster_backends.sockets.launcher.faults import Faults
+    from simcluster_backends.sockets.launcher.faults import LauncherFaults
     from simcluster_backends.sockets.launcher.starters import Starters
 
 TOPOLOGY = chain(4)
@@ -135,7 +135,7 @@ def test_by_hand_a_node_joins_late_is_killed_comes_back_and_leaves(tmp_path: Pat
 
 
 class Desk:
-    """Comers of members without processes, in virtual time."""
+    """LateJoiners of members without processes, in virtual time."""
 
     def __init__(self, size: int) -> None:
         self.loop = SimLoop()  # type: ignore[abstract]
@@ -144,7 +144,7 @@ class Desk:
         self.started: list[int] = []
         self.killed: list[int] = []
         self.came: list[tuple[int, str]] = []
-        self.comers = Comers(
+        self.comers = LateJoiners(
             self.members,
             self.changed,
             start=self._start,
@@ -155,7 +155,7 @@ class Desk:
             loop_s=300.0,
         )
 
-    async def _start(self, member: Member) -> None:
+    async def _start(self, member: NodeHandle) -> None:
         self.started.append(member.rank)
         await asyncio.sleep(1.0)
         if member.name == "n9":
@@ -181,7 +181,7 @@ class Desk:
 
 
 @dataclass
-class Heard(Member):
+class Heard(NodeHandle):
     """A member that remembers what it was told."""
 
     heard: list[Any] = field(default_factory=list)
@@ -205,12 +205,12 @@ def test_comers_are_taken_in_one_by_one_and_each_is_told_of_those_before() -> No
     desk = Desk(4)
     for rank in (0, 3):
         desk.members[rank].connection = object()  # type: ignore[assignment]
-    desk.members[3].outcome = Outcome(NodeRecord(3, "n3"), Failure("failed", "a bug"))
+    desk.members[3].outcome = NodeOutcome(NodeRecord(3, "n3"), Failure("failed", "a bug"))
     desk.run(life)
     first, second = desk.members[1].heard[0], desk.members[2].heard[0]
     assert first == Addresses([("", 0), ("10.0.0.1", 1), ("10.0.0.1", 2), ("", 0)], {2: "died", 3: "failed: a bug"}, 1)
     assert second.gone == {3: "failed: a bug"}
-    assert desk.members[1].heard[1] == Go(1.0)
+    assert desk.members[1].heard[1] == GoOrder(1.0)
     assert desk.came == [(1, "died")]
 
 
@@ -235,7 +235,7 @@ def test_one_that_is_at_work_on_its_model_has_more_time_but_not_forever() -> Non
         member = desk.members[1]
         member.gone = "died"
         desk.comers.joined(member)
-        member.status = Status(0, 0, 0, [], 0, {}, 0, False, stalled_s=59.0, place="model.py:1")
+        member.status = NodeStatus(0, 0, 0, [], 0, {}, 0, False, stalled_s=59.0, place="model.py:1")
         await asyncio.sleep(299)
         assert member.is_coming
         await asyncio.sleep(62)
@@ -268,7 +268,7 @@ def test_a_process_is_started_again_only_when_the_one_before_is_gone() -> None:
 
 def test_a_node_that_ended_well_before_it_could_be_killed_is_not_started_again() -> None:
     async def life(desk: Desk) -> None:
-        desk.members[1].outcome = Outcome(NodeRecord(1, "n1"), None)
+        desk.members[1].outcome = NodeOutcome(NodeRecord(1, "n1"), None)
         desk.comers.bring(1)
         await asyncio.sleep(5)
         assert desk.started == []
@@ -309,7 +309,7 @@ def test_one_that_does_not_get_ready_is_given_up_so_that_nobody_waits_for_it_for
 
 def test_a_revived_node_that_dies_before_it_has_joined_is_started_again_up_to_the_limit() -> None:
     async def life(desk: Desk) -> None:
-        member, plan_of_none = desk.members[1], cast("Faults", SimpleNamespace(planned={}))
+        member, plan_of_none = desk.members[1], cast("LauncherFaults", SimpleNamespace(planned={}))
         starters = cast("Starters", SimpleNamespace(logs=SimpleNamespace(file=lambda name: None)))
         verdict = Verdict([one.name for one in desk.members])
         departures = Departures(
@@ -329,7 +329,7 @@ def test_a_revived_node_that_dies_before_it_has_joined_is_started_again_up_to_th
 
 def test_a_late_joiner_that_dies_on_its_way_is_not_revived() -> None:
     async def life(desk: Desk) -> None:
-        member, plan_of_none = desk.members[1], cast("Faults", SimpleNamespace(planned={}))
+        member, plan_of_none = desk.members[1], cast("LauncherFaults", SimpleNamespace(planned={}))
         starters = cast("Starters", SimpleNamespace(logs=SimpleNamespace(file=lambda name: None)))
         departures = Departures(
             desk.members, desk.changed, 10.0, Verdict(["n0", "n1"]), plan_of_none, desk.comers, starters,

@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 from simcluster_backends.sockets.launcher.admission import are_enough, begin_with, missing, refusal
-from simcluster_backends.sockets.launcher.member import Member
-from simcluster_backends.sockets.wire.messages import Addresses, Outcome
+from simcluster_backends.sockets.launcher.member import NodeHandle
+from simcluster_backends.sockets.wire.messages import Addresses, NodeOutcome
 
 from simcluster.errors import ABSENT
 from simcluster.runs.record import NodeRecord
@@ -17,7 +17,7 @@ SOMEBODY: Any = object()
 
 
 @dataclass
-class Heard(Member):
+class Heard(NodeHandle):
     """A member that remembers what it was told."""
 
     heard: list[Any] = field(default_factory=list)
@@ -89,5 +89,5 @@ def test_a_place_is_free_before_its_node_has_come_and_when_it_is_gone_but_not_wh
     assert refusal("bb", found) == "no node 'bb' in this run; did you mean 'b'?"
     found[0].connection, found[0].gone = None, "killed"
     assert refusal("a", found) is None
-    found[1].outcome = Outcome(NodeRecord(1, "b"), None)
+    found[1].outcome = NodeOutcome(NodeRecord(1, "b"), None)
     assert refusal("b", found) == "the name 'b' is taken"

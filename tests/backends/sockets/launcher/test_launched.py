@@ -7,7 +7,13 @@ import subprocess
 import sys
 from pathlib import Path
 
-from simcluster_backends.sockets.launcher.orders import Order, Report, fingerprint, line_of, read_from_machine
+from simcluster_backends.sockets.launcher.orders import (
+    MachineReport,
+    StartOrder,
+    fingerprint,
+    line_of,
+    read_from_machine,
+)
 from simcluster_backends.sockets.launcher.remote_agent import LINE_BYTES, Pipe
 
 from tests.support.socket_runs import ROOT
@@ -28,7 +34,7 @@ def test_lines_are_passed_on_as_they_come_long_ones_in_pieces_the_last_one_at_th
 
 
 def test_an_order_that_would_write_elsewhere_is_refused_and_nothing_is_left(tmp_path: Path) -> None:
-    order = line_of(Order("127.0.0.1:1", "00" * 32, [], {"/a/../../b.py": b""}, {}))
+    order = line_of(StartOrder("127.0.0.1:1", "00" * 32, [], {"/a/../../b.py": b""}, {}))
     done = subprocess.run(
         [sys.executable, "-m", "simcluster", "node", "a", "--launched"],
         cwd=ROOT,
@@ -37,6 +43,6 @@ def test_an_order_that_would_write_elsewhere_is_refused_and_nothing_is_left(tmp_
         env={**os.environ, "TMPDIR": str(tmp_path)},
     )
     assert done.returncode == 1
-    assert [read_from_machine(line) for line in done.stdout.splitlines()] == [Report(fingerprint())]
+    assert [read_from_machine(line) for line in done.stdout.splitlines()] == [MachineReport(fingerprint())]
     assert b"not the absolute path" in done.stderr
     assert list(tmp_path.iterdir()) == []

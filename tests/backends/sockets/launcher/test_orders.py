@@ -7,31 +7,35 @@ from hypothesis import given
 from hypothesis import strategies as st
 from simcluster_backends.sockets.launcher.orders import (
     MARK,
-    Exited,
     Fingerprint,
-    Order,
-    Place,
-    Report,
-    Said,
-    Signal,
+    MachineReport,
+    NodeAddress,
+    OutputLine,
+    ProcessExit,
+    SignalOrder,
+    StartOrder,
     line_of,
     read_from_machine,
     read_to_machine,
 )
 
-ORDER = Order("10.0.0.1:7000", "6b" * 32, [Place("a", "10.0.0.2:0")], {"/x/own.py": b"\xff\0"}, {"a.key": b"secret"})
+ORDER = StartOrder(
+    "10.0.0.1:7000", "6b" * 32, [NodeAddress("a", "10.0.0.2:0")], {"/x/own.py": b"\xff\0"}, {"a.key": b"secret"}
+)
 
 
-@pytest.mark.parametrize("message", [Report(Fingerprint({"torch": "2"}, {})), Said("a", "é\n\x1b["), Exited("a", None)])
-def test_what_a_machine_says_is_one_line_and_reads_back(message: Report | Said | Exited) -> None:
+@pytest.mark.parametrize(
+    "message", [MachineReport(Fingerprint({"torch": "2"}, {})), OutputLine("a", "é\n\x1b["), ProcessExit("a", None)]
+)
+def test_what_a_machine_says_is_one_line_and_reads_back(message: MachineReport | OutputLine | ProcessExit) -> None:
     line = line_of(message)
     assert line.count(b"\n") == 1
     assert read_from_machine(line) == message
     assert read_to_machine(line) is None
 
 
-@pytest.mark.parametrize("message", [ORDER, Signal("a", "SIGKILL"), Signal("a", "SIGSTOP")])
-def test_what_a_launcher_says_is_one_line_and_reads_back(message: Order | Signal) -> None:
+@pytest.mark.parametrize("message", [ORDER, SignalOrder("a", "SIGKILL"), SignalOrder("a", "SIGSTOP")])
+def test_what_a_launcher_says_is_one_line_and_reads_back(message: StartOrder | SignalOrder) -> None:
     line = line_of(message)
     assert line.count(b"\n") == 1
     assert read_to_machine(line) == message

@@ -16,8 +16,8 @@ import yaml
 from simcluster_backends.sockets import write_key
 from simcluster_backends.sockets.launcher import remote as remotes
 from simcluster_backends.sockets.launcher.logs import Logs
-from simcluster_backends.sockets.launcher.member import Member
-from simcluster_backends.sockets.launcher.orders import Fingerprint, Order, Report, fingerprint, line_of
+from simcluster_backends.sockets.launcher.member import NodeHandle
+from simcluster_backends.sockets.launcher.orders import Fingerprint, MachineReport, StartOrder, fingerprint, line_of
 from simcluster_backends.sockets.launcher.remote import Remotes
 from simcluster_backends.sockets.net.certificates import make_certificates
 from simcluster_backends.sockets.net.ssh import Ssh
@@ -206,7 +206,7 @@ def test_a_launcher_that_is_killed_leaves_no_process_and_no_file_behind(shelf: S
 def test_machines_that_cannot_take_part_are_all_named_each_with_all_its_reasons(server: Sshd, tmp_path: Path) -> None:
     here = fingerprint()
     files = {**here.files, "simcluster/cli/app.py": "other"}
-    report = line_of(Report(Fingerprint({**here.versions, "torch": "1.0"}, files)))
+    report = line_of(MachineReport(Fingerprint({**here.versions, "torch": "1.0"}, files)))
     (tmp_path / "report").write_bytes(b"Welcome to the shelf!\n" + report)
     commands = {
         "old": ["sh", "-c", 'cat "$0"; cat >/dev/null', str(tmp_path / "report")],
@@ -289,14 +289,14 @@ def converse(tmp_path: Path, ending: str = "") -> tuple[list[str], list[tuple[st
     exits: list[tuple[str, int | None]] = []
 
     async def talk() -> None:
-        member = Member(0, "a", remote=Remote("anybody"))
+        member = NodeHandle(0, "a", remote=Remote("anybody"))
         started = Remotes(
             Ssh(program=str(program)),
             lambda member, code: exits.append((member.name, code)),
             Logs(None),
             lambda name, line: said.append(line),
         )
-        await started.start([member], lambda group, places: Order("127.0.0.1:1", "", places, {}, {}))
+        await started.start([member], lambda group, places: StartOrder("127.0.0.1:1", "", places, {}, {}))
         for name in ("SIGSTOP", "SIGCONT", "SIGKILL"):
             started.signal(member, name)  # type: ignore[arg-type]
         while not member.exited:
@@ -327,7 +327,9 @@ def test_an_ssh_that_does_not_end_when_its_input_does_is_killed(
 def test_an_ssh_that_is_not_there_is_told(tmp_path: Path) -> None:
     async def start() -> None:
         found = Remotes(Ssh(program=str(tmp_path / "no-ssh")), lambda member, code: None, Logs(None), None)
-        await found.start([Member(0, "a", remote=Remote("x"))], lambda group, places: Order("", "", places, {}, {}))
+        await found.start(
+            [NodeHandle(0, "a", remote=Remote("x"))], lambda group, places: StartOrder("", "", places, {}, {})
+        )
 
     with pytest.raises(LaunchFailed, match="cannot be started: No such file"):
         asyncio.run(start())

@@ -12,8 +12,8 @@ import pytest
 import yaml
 from simcluster_backends.sockets import run_cluster
 from simcluster_backends.sockets.coordinator.client import Client, NotAllowed
-from simcluster_backends.sockets.coordinator.desk import Desk
-from simcluster_backends.sockets.coordinator.service import Service
+from simcluster_backends.sockets.coordinator.desk import CoordinatorDesk
+from simcluster_backends.sockets.coordinator.service import CoordinatorService
 from simcluster_backends.sockets.launcher.settings import read_options
 from simcluster_backends.sockets.node.attend import attend_with_files
 from simcluster_backends.sockets.wire.keys import key_of, read_token
@@ -72,8 +72,8 @@ def test_a_run_serves_its_own_state_and_ends_with_it(tmp_path: Path, token_file:
 
 
 def test_a_node_that_is_there_first_finds_its_run_and_joins_by_the_key_that_the_token_makes(token_file: Path) -> None:
-    desk = Desk(5.0, time.monotonic)
-    service = Service("127.0.0.1:0", TOKEN, desk)
+    desk = CoordinatorDesk(5.0, time.monotonic)
+    service = CoordinatorService("127.0.0.1:0", TOKEN, desk)
     service.start()
     codes: list[int] = []
 
@@ -114,8 +114,8 @@ def test_a_coordinator_that_comes_after_the_run_or_comes_back_is_told_what_it_mi
     options = {"coordinator": f"http://{where}", "token_file": str(token_file), "heartbeat_s": 0.1}
     running = Running(job("goes_on_when_told", "ab", tmp_path, options=options, about={"name": "early"}))
     for _ in range(2):
-        desk = Desk(5.0, time.monotonic)
-        service = Service(where, TOKEN, desk)
+        desk = CoordinatorDesk(5.0, time.monotonic)
+        service = CoordinatorService(where, TOKEN, desk)
         service.start()
         run = wait_for(lambda: (found := desk.status()["run"]) and found["nodes"] and found)  # noqa: B023
         assert (run["name"], [node["name"] for node in run["nodes"]]) == ("early", ["a", "b"])
@@ -125,8 +125,8 @@ def test_a_coordinator_that_comes_after_the_run_or_comes_back_is_told_what_it_mi
 
 
 def test_a_run_that_failed_is_told_as_that(token_file: Path) -> None:
-    desk = Desk(5.0, time.monotonic)
-    service = Service("127.0.0.1:0", TOKEN, desk)
+    desk = CoordinatorDesk(5.0, time.monotonic)
+    service = CoordinatorService("127.0.0.1:0", TOKEN, desk)
     service.start()
     try:
         record = run_cluster(job("fails", "ab", options={"coordinator": service.url, "token_file": str(token_file)}))
@@ -151,12 +151,12 @@ def test_a_token_is_one_long_word_that_only_its_owner_may_read(token_file: Path)
 
 
 def test_a_port_in_use_and_an_address_without_a_name_are_refused(token_file: Path) -> None:
-    desk = Desk(5.0, lambda: 0.0)
-    service = Service("127.0.0.1:0", TOKEN, desk)
+    desk = CoordinatorDesk(5.0, lambda: 0.0)
+    service = CoordinatorService("127.0.0.1:0", TOKEN, desk)
     with pytest.raises(UsageError, match="is in use"):
-        Service(service.endpoint, TOKEN, desk)
+        CoordinatorService(service.endpoint, TOKEN, desk)
     with pytest.raises(UsageError, match="--allow-host"):
-        Service("0.0.0.0:0", TOKEN, desk)
+        CoordinatorService("0.0.0.0:0", TOKEN, desk)
     service.close()
 
 
@@ -167,8 +167,8 @@ def test_failure_detection_is_never_slower_than_90_seconds() -> None:
 
 
 def test_a_coordinator_elsewhere_has_the_experiment_and_in_the_end_the_report(tmp_path: Path, token_file: Path) -> None:
-    desk = Desk(60.0, time.monotonic)
-    service = Service("127.0.0.1:0", TOKEN, desk)
+    desk = CoordinatorDesk(60.0, time.monotonic)
+    service = CoordinatorService("127.0.0.1:0", TOKEN, desk)
     service.start()
     try:
         run = simcluster.run(

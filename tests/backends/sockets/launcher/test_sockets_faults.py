@@ -14,12 +14,12 @@ import torch
 from simcluster_backends.common.verdict import Verdict
 from simcluster_backends.sim.loop.event_loop import SimLoop
 from simcluster_backends.sockets import run_cluster
-from simcluster_backends.sockets.launcher.faults import Faults, check_faults, holds, resets, slow_spells
+from simcluster_backends.sockets.launcher.faults import LauncherFaults, check_faults, holds, resets, slow_spells
 from simcluster_backends.sockets.launcher.member import members_of
 from simcluster_backends.sockets.local import run_bodies
 from simcluster_backends.sockets.node.cuts import follow, follow_resets
 from simcluster_backends.sockets.node.transport import SocketTransport
-from simcluster_backends.sockets.wire.messages import Hold, Resets
+from simcluster_backends.sockets.wire.messages import HoldOrder, ResetOrder
 
 from simcluster.errors import ENDED, PeerLost, UsageError
 from simcluster.fault_plans.read import KINDS
@@ -102,21 +102,21 @@ def test_every_kind_is_either_done_or_refused() -> None:
 def test_a_node_is_told_whom_not_to_write_to_and_whom_not_to_read_from() -> None:
     # n0-n1-n2: what n0 sends to the others crosses the first link, and so does what they send to it.
     both = job("kind: cut, link: n0-n1, at: 1 s, for: 2 s")
-    assert holds(both, 0) == [Hold([1, 2], True, True, [(1.0, 3.0)])]
-    assert holds(both, 1) == [Hold([0], True, True, [(1.0, 3.0)])]
+    assert holds(both, 0) == [HoldOrder([1, 2], True, True, [(1.0, 3.0)])]
+    assert holds(both, 1) == [HoldOrder([0], True, True, [(1.0, 3.0)])]
     towards = job("kind: cut, link: n0-n1, towards: n1, at: 1 s, for: 2 s")
-    assert holds(towards, 0) == [Hold([1, 2], True, False, [(1.0, 3.0)])]
-    assert holds(towards, 2) == [Hold([0], False, True, [(1.0, 3.0)])]
+    assert holds(towards, 0) == [HoldOrder([1, 2], True, False, [(1.0, 3.0)])]
+    assert holds(towards, 2) == [HoldOrder([0], False, True, [(1.0, 3.0)])]
     flap = job("kind: flap, link: n1-n2, at: 0 s, for: 1 s, period: 500 ms")
-    assert holds(flap, 2) == [Hold([0, 1], True, True, [(0.0, 0.25), (0.5, 0.75)])]
+    assert holds(flap, 2) == [HoldOrder([0, 1], True, True, [(0.0, 0.25), (0.5, 0.75)])]
     parted = job("kind: partition, groups: [[n0], [n2]], at: 1 s")
     assert holds(parted, 1) == []
-    assert holds(parted, 2) == [Hold([0], True, True, [(1.0, inf)])]
+    assert holds(parted, 2) == [HoldOrder([0], True, True, [(1.0, inf)])]
 
 
 def test_of_two_nodes_the_lower_rank_resets_their_connection_at_each_moment() -> None:
     request = job("kind: reset, groups: [[n0], [n1, n2]], at: 1 s, every: 500 ms, times: 3")
-    assert resets(request, 0) == [Resets([1, 2], [1.0, 1.5, 2.0])]
+    assert resets(request, 0) == [ResetOrder([1, 2], [1.0, 1.5, 2.0])]
     assert resets(request, 1) == resets(request, 2) == []
     assert holds(request, 0) == []
 
@@ -127,7 +127,7 @@ def test_resets_are_carried_out_on_time_and_a_late_node_skips_those_before_it() 
 
     async def node() -> None:
         timers = follow_resets(
-            [Resets([1, 2], [1.0, 3.0])], reset=lambda peer: seen.append((loop.time(), peer)), at_s=2.0
+            [ResetOrder([1, 2], [1.0, 3.0])], reset=lambda peer: seen.append((loop.time(), peer)), at_s=2.0
         )
         await asyncio.sleep(10)
         assert len(timers) == 2
@@ -149,8 +149,8 @@ def test_orders_are_carried_out_on_time_and_a_cut_that_lasts_is_given_up_on() ->
 
     async def node() -> None:
         orders = [
-            Hold([1], True, True, [(1.0, 2.0), (4.0, inf)]),
-            Hold([1, 2], True, False, [(1.5, 3.0)]),
+            HoldOrder([1], True, True, [(1.0, 2.0), (4.0, inf)]),
+            HoldOrder([1, 2], True, False, [(1.5, 3.0)]),
         ]
         timers = follow(
             orders,
@@ -255,11 +255,13 @@ def test_a_stopped_process_is_lost_and_none_is_left_stopped(tmp_path: Path) -> N
 def test_a_node_that_has_ended_is_hit_by_nothing() -> None:
     hit: list[int] = []
 
-    async def run() -> Faults:
+    async def run() -> LauncherFaults:
         request = job("kind: crash, node: n0, at: 0 s", "kind: hang, node: n1, at: 0 s")
         members = members_of(request)
         members[0].gone = "crashed"
-        faults = Faults(request, members, 1.0, signal=lambda member, name: hit.append(member.rank), bring=hit.append)
+        faults = LauncherFaults(
+            request, members, 1.0, signal=lambda member, name: hit.append(member.rank), bring=hit.append
+        )
         faults.start()
         await asyncio.sleep(0.05)
         faults.cancel()

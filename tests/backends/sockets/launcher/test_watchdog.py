@@ -10,22 +10,22 @@ from typing import Any
 
 import pytest
 from simcluster_backends.sim.loop.event_loop import SimLoop
-from simcluster_backends.sockets.launcher.member import Member
-from simcluster_backends.sockets.launcher.settings import Options
+from simcluster_backends.sockets.launcher.member import NodeHandle
+from simcluster_backends.sockets.launcher.settings import SocketOptions
 from simcluster_backends.sockets.launcher.watchdog import STALL_WARNING_S, Watch
-from simcluster_backends.sockets.wire.messages import Outcome, Status
+from simcluster_backends.sockets.wire.messages import NodeOutcome, NodeStatus
 
 from simcluster.runs.record import NodeRecord
 
-OPTIONS = Options(heartbeat_s=1.0, dead_s=5.0, stuck_s=30.0, idle_s=100.0, loop_s=50.0)
+OPTIONS = SocketOptions(heartbeat_s=1.0, dead_s=5.0, stuck_s=30.0, idle_s=100.0, loop_s=50.0)
 
 
-def status(**changed: Any) -> Status:
+def status(**changed: Any) -> NodeStatus:
     values: dict[str, Any] = {
         "moved": 0, "done": 0, "computing": 0, "waits": [], "steps": 0, "sent_to": {}, "bytes_received": 0,
         "ended": False, "stalled_s": 0.0, "place": "",
     }  # fmt: skip
-    return Status(**{**values, **changed})
+    return NodeStatus(**{**values, **changed})
 
 
 @dataclass
@@ -37,15 +37,15 @@ class Seen:
 
 
 def watched(
-    life: Callable[[float, Member], None],
-    options: Options = OPTIONS,
+    life: Callable[[float, NodeHandle], None],
+    options: SocketOptions = OPTIONS,
     nodes: int = 2,
     until_s: float = 400.0,
     expected_until_s: float = 0.0,
 ) -> Seen:
     """Watches *nodes* members; *life* says once a second, given the time, what each of them has become."""
     loop, seen = SimLoop(), Seen()  # type: ignore[abstract]
-    members = [Member(rank, f"n{rank}", by_hand=False) for rank in range(nodes)]
+    members = [NodeHandle(rank, f"n{rank}", by_hand=False) for rank in range(nodes)]
 
     async def main() -> None:
         watch = Watch(
@@ -72,14 +72,14 @@ def watched(
 
 
 def test_a_run_that_works_is_left_alone() -> None:
-    def works(now_s: float, member: Member) -> None:
+    def works(now_s: float, member: NodeHandle) -> None:
         member.status = status(moved=int(now_s), done=int(now_s) // 50, waits=["recv"])
 
     assert watched(works) == Seen()
 
 
 def test_a_run_in_which_all_wait_and_nothing_moves_is_stuck() -> None:
-    def waits(now_s: float, member: Member) -> None:
+    def waits(now_s: float, member: NodeHandle) -> None:
         member.status = status(moved=min(int(now_s), 10), waits=["recv"])
 
     seen = watched(waits)
@@ -90,7 +90,7 @@ def test_a_run_in_which_all_wait_and_nothing_moves_is_stuck() -> None:
 
 
 def test_those_who_wait_for_whoever_is_to_come_back_are_not_stuck() -> None:
-    def waits(now_s: float, member: Member) -> None:
+    def waits(now_s: float, member: NodeHandle) -> None:
         member.status = status(waits=["recv"])
 
     (at_s, _) = watched(waits, expected_until_s=60.0).given_up[0]
@@ -99,14 +99,14 @@ def test_those_who_wait_for_whoever_is_to_come_back_are_not_stuck() -> None:
 
 @pytest.mark.parametrize("changed", [{"computing": 1}, {"waits": []}])
 def test_a_run_in_which_one_computes_or_sleeps_is_not_stuck(changed: dict[str, Any]) -> None:
-    def life(now_s: float, member: Member) -> None:
+    def life(now_s: float, member: NodeHandle) -> None:
         member.status = status(done=int(now_s), waits=["recv"]) if member.rank else status(done=0, **changed)
 
     assert watched(life) == Seen()
 
 
 def test_bytes_under_way_are_no_standstill() -> None:
-    def sends(now_s: float, member: Member) -> None:
+    def sends(now_s: float, member: NodeHandle) -> None:
         # One large message for 90 s: no message arrives, no work is done, but bytes move.
         member.status = status(moved=1000 * int(now_s), waits=["send"])
 
@@ -114,7 +114,7 @@ def test_bytes_under_way_are_no_standstill() -> None:
 
 
 def test_a_run_that_only_polls_or_plays_ping_pong_is_given_up() -> None:
-    def ping_pong(now_s: float, member: Member) -> None:
+    def ping_pong(now_s: float, member: NodeHandle) -> None:
         member.status = status(moved=int(now_s), done=min(int(now_s), 10))
 
     seen = watched(ping_pong)
@@ -124,26 +124,26 @@ def test_a_run_that_only_polls_or_plays_ping_pong_is_given_up() -> None:
 
 
 def test_a_node_that_evaluates_is_not_idle_and_past_no_limit() -> None:
-    def evaluates(now_s: float, member: Member) -> None:
+    def evaluates(now_s: float, member: NodeHandle) -> None:
         member.status = status(ended=member.rank == 0)
         if member.rank:
-            member.outcome = Outcome(NodeRecord(1, "n1"), None)
+            member.outcome = NodeOutcome(NodeRecord(1, "n1"), None)
 
-    assert watched(evaluates, Options(heartbeat_s=1.0, idle_s=100.0, limit_s=20.0)) == Seen()
+    assert watched(evaluates, SocketOptions(heartbeat_s=1.0, idle_s=100.0, limit_s=20.0)) == Seen()
 
 
 def test_a_limit_is_for_algorithms_that_have_not_ended() -> None:
-    def life(now_s: float, member: Member) -> None:
+    def life(now_s: float, member: NodeHandle) -> None:
         member.status = status(moved=int(now_s), done=int(now_s), ended=member.rank == 0)
 
-    seen = watched(life, Options(heartbeat_s=1.0, limit_s=20.0))
+    seen = watched(life, SocketOptions(heartbeat_s=1.0, limit_s=20.0))
     (at_s, reason) = seen.given_up[0]
     assert 20 < at_s <= 22
     assert reason == "the run did not finish within 20 s (limit_s)"
 
 
 def test_a_loop_that_does_not_turn_is_named_early_and_ends_the_run_late(caplog: pytest.LogCaptureFixture) -> None:
-    def life(now_s: float, member: Member) -> None:
+    def life(now_s: float, member: NodeHandle) -> None:
         stalled_s = max(0.0, now_s - 10.0) if member.rank else 0.0
         member.status = status(moved=int(now_s), done=int(now_s), stalled_s=stalled_s, place="mine.py:7 (mine)")
 
@@ -169,7 +169,7 @@ class SuspendedLoop(SimLoop):
 
 def test_a_launcher_that_slept_blames_nobody() -> None:
     loop, seen = SuspendedLoop(), Seen()  # type: ignore[abstract]
-    member = Member(0, "n0", by_hand=False, status=status(waits=["recv"]))
+    member = NodeHandle(0, "n0", by_hand=False, status=status(waits=["recv"]))
 
     async def main() -> None:
         watch = Watch(
@@ -195,7 +195,7 @@ def test_a_launcher_that_slept_blames_nobody() -> None:
 
 
 def test_a_silent_member_is_told_of_after_dead_s() -> None:
-    def silent(now_s: float, member: Member) -> None:
+    def silent(now_s: float, member: NodeHandle) -> None:
         member.connection = object() if member.rank else None  # type: ignore[assignment]
         member.status = status(moved=int(now_s), done=int(now_s))
 

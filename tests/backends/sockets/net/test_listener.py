@@ -12,10 +12,10 @@ import pytest
 from simcluster_backends.sockets.net import connection as connection_module
 from simcluster_backends.sockets.net.addresses import open_socket, parse_endpoint
 from simcluster_backends.sockets.net.connection import Connection
-from simcluster_backends.sockets.net.listener import PENDING_LIMIT, Listener, connect
-from simcluster_backends.sockets.wire.frame import Kind
-from simcluster_backends.sockets.wire.handshake import Handshake, Identity
-from simcluster_backends.sockets.wire.outgoing import Outgoing
+from simcluster_backends.sockets.net.listener import PENDING_LIMIT, SocketListener, connect
+from simcluster_backends.sockets.wire.frame import FrameKind
+from simcluster_backends.sockets.wire.handshake import Handshake, PeerIdentity
+from simcluster_backends.sockets.wire.outgoing import OutgoingFrame
 from simcluster_backends.sockets.wire.protocol import PROTOCOL_VERSION
 
 from simcluster.errors import HandshakeRefused, RunError, UsageError
@@ -29,7 +29,9 @@ class Door:
 
     def __init__(self) -> None:
         self.joined: list[Connection] = []
-        self.listener = Listener(lambda: Handshake(KEY, Identity("data", "a", 0), accepts=True), self.joined.append)
+        self.listener = SocketListener(
+            lambda: Handshake(KEY, PeerIdentity("data", "a", 0), accepts=True), self.joined.append
+        )
 
     async def __aenter__(self) -> Door:
         await self.listener.start(open_socket("127.0.0.1", 0, "listen"))
@@ -44,7 +46,7 @@ class Door:
         return await connect(
             self.listener.host,
             self.listener.port,
-            lambda: Handshake(key, Identity("data", "b", 1), accepts=False, **identity),
+            lambda: Handshake(key, PeerIdentity("data", "b", 1), accepts=False, **identity),
             on_open=lambda connection: None,
             timeout_s=60.0,
         )
@@ -111,7 +113,7 @@ def test_somebody_who_knocks_for_ever_is_counted_and_does_not_fill_the_log(caplo
 
 def test_a_client_that_trickles_is_dropped_when_its_time_is_up(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(connection_module, "HANDSHAKE_TIMEOUT_S", 0.2)
-    hello = bytes(next(Outgoing(Kind.HANDSHAKE, b"x" * 100).chunks(0)))
+    hello = bytes(next(OutgoingFrame(FrameKind.HANDSHAKE, b"x" * 100).chunks(0)))
 
     async def visit(door: Door) -> list[str]:
         _, writer = await asyncio.open_connection(door.listener.host, door.listener.port)
@@ -178,7 +180,7 @@ def test_another_version_of_the_package_is_refused_with_both_named_on_both_sides
 
 
 def test_another_version_of_the_protocol_is_refused_with_both_named() -> None:
-    hello = bytearray(b"".join(map(bytes, Outgoing(Kind.HANDSHAKE, b"x").chunks(0))))
+    hello = bytearray(b"".join(map(bytes, OutgoingFrame(FrameKind.HANDSHAKE, b"x").chunks(0))))
     other = PROTOCOL_VERSION + 1
     hello[4] = other  # the version, right after the magic
 
@@ -198,7 +200,7 @@ def test_nobody_at_an_address_is_an_error_that_names_it() -> None:
         await connect(
             "127.0.0.1",
             port,
-            lambda: Handshake(KEY, Identity("data", "b"), accepts=False),
+            lambda: Handshake(KEY, PeerIdentity("data", "b"), accepts=False),
             on_open=lambda connection: None,
             timeout_s=0.2,
         )

@@ -6,8 +6,8 @@ import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
-from simcluster_backends.sockets.net.send_queue import Sending, SendQueue
-from simcluster_backends.sockets.wire.frame import Frame, Kind
+from simcluster_backends.sockets.net.send_queue import QueuedFrame, SendQueue
+from simcluster_backends.sockets.wire.frame import Frame, FrameKind
 from simcluster_backends.sockets.wire.outgoing import data_frame
 from simcluster_backends.sockets.wire.reader import FrameReader
 
@@ -83,7 +83,7 @@ def test_any_interleaving_of_resets_and_acknowledgements_delivers_each_frame_onc
     for move, number in moves:
         if move == "put":
             content = pack(torch.full((number,), float(len(lengths))))
-            wire.queue.put(Sending(data_frame("t", content, part_bytes), None, None))
+            wire.queue.put(QueuedFrame(data_frame("t", content, part_bytes), None, None))
             lengths.append(number)
         else:
             getattr(wire, move)(*([number] if number else []))
@@ -105,7 +105,7 @@ def test_numbers_that_no_peer_can_have_taken_are_refused(number: int) -> None:
     # Frames of 2, 1 and 2 parts: 0-1 acknowledged, 2 left, 3-4 in the middle. So 2 and 3 are possible.
     wire = Wire()
     for length in (20, 5, 20):
-        wire.queue.put(Sending(data_frame("t", pack(torch.zeros(length)), 64), None, None))
+        wire.queue.put(QueuedFrame(data_frame("t", pack(torch.zeros(length)), 64), None, None))
     while wire.queue.waits[0].seq != 3:
         wire.leaves(1)
     wire.queue.taken(2)
@@ -119,7 +119,7 @@ def test_numbers_that_no_peer_can_have_taken_are_refused(number: int) -> None:
 
 def test_a_frame_whose_last_chunk_has_left_may_be_acknowledged_before_more_is_asked_for() -> None:
     wire, ended = Wire(), []
-    wire.queue.put(Sending(data_frame("t", pack(value=1)), None, lambda: ended.append(True)))
+    wire.queue.put(QueuedFrame(data_frame("t", pack(value=1)), None, lambda: ended.append(True)))
     wire.leaves(1)
     wire.queue.taken(1)
     assert (ended, list(wire.queue.waits), list(wire.queue.kept)) == ([True], [], [])
@@ -129,7 +129,7 @@ def test_lent_memory_is_the_senders_again_when_it_is_acknowledged_and_a_copy_is_
     lent, told = torch.ones(200_000), []
     wire = Wire()
     wire.queue = SendQueue(KEEPS_BYTES, told.append)
-    sending = Sending(data_frame("t", lend(lent)), None, None)
+    sending = QueuedFrame(data_frame("t", lend(lent)), None, None)
     wire.queue.put(sending)
     while not told:
         wire.leaves(1)
@@ -144,13 +144,13 @@ def test_lent_memory_is_the_senders_again_when_it_is_acknowledged_and_a_copy_is_
 
 def test_an_acknowledgement_has_no_number_and_comes_between_frames_only() -> None:
     wire = Wire()
-    wire.queue.put(Sending(data_frame("t", pack(torch.zeros(400_000))), None, None))
+    wire.queue.put(QueuedFrame(data_frame("t", pack(torch.zeros(400_000))), None, None))
     wire.leaves(1)
     wire.queue.acknowledge(7)
-    wire.queue.put(Sending(data_frame("t", pack(value=1)), None, None))
+    wire.queue.put(QueuedFrame(data_frame("t", pack(value=1)), None, None))
     while wire.queue.is_ready and (wire.queue.waits or wire.queue._says is not None):
         wire.leaves(1)
         wire.queue.kept_bytes = 0  # as if there were room
     wire.arrives(len(wire.line))
-    assert [frame.kind for frame in wire.got] == [Kind.DATA, Kind.ACK, Kind.DATA]
+    assert [frame.kind for frame in wire.got] == [FrameKind.DATA, FrameKind.ACK, FrameKind.DATA]
     assert (wire.got[1].acknowledged, wire.reader.taken) == (7, 2)

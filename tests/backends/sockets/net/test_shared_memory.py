@@ -22,8 +22,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from simcluster_backends.sockets.local import run_bodies
 from simcluster_backends.sockets.net import shared_memory
-from simcluster_backends.sockets.net.send_queue import Sending, SendQueue
-from simcluster_backends.sockets.net.shared_memory import SLOT_BYTES, SLOTS, Offer, ReceiveSlots, SendSlots
+from simcluster_backends.sockets.net.send_queue import QueuedFrame, SendQueue
+from simcluster_backends.sockets.net.shared_memory import SLOT_BYTES, SLOTS, MemoryOffer, ReceiveSlots, SendSlots
 from simcluster_backends.sockets.node.transport import SocketTransport
 from simcluster_backends.sockets.wire.frame import LENGTH, Frame
 from simcluster_backends.sockets.wire.outgoing import data_frame
@@ -97,7 +97,7 @@ def test_bodies_of_any_pieces_arrive_equal_while_slots_are_few(
 def test_an_offer_that_is_not_of_this_machine_is_not_accepted() -> None:
     ours = SendSlots.make()
     assert ours is not None
-    offer = msgspec.msgpack.decode(ours.offer, type=Offer)
+    offer = msgspec.msgpack.decode(ours.offer, type=MemoryOffer)
     with tempfile.TemporaryFile() as file:
         file.write(b"x" * (SLOTS * SLOT_BYTES) + offer.nonce)
         file.flush()
@@ -156,7 +156,7 @@ def test_a_body_that_the_slots_hold_is_resent_from_them_whatever_becomes_of_the_
     lent = [torch.full((2 * SLOT_BYTES // 4,), float(number)) for number in range(3)]
     queue, reader, found = SendQueue(10**8), FrameReader(is_open=True), []
     with both_ends() as (queue.slots, reader.slots):
-        sendings = [Sending(data_frame("t", lend(tensor)), None, None) for tensor in lent]
+        sendings = [QueuedFrame(data_frame("t", lend(tensor)), None, None) for tensor in lent]
         for sending, tensor in zip(sendings, lent, strict=True):
             queue.put(sending)
             while queue.waits:
@@ -180,7 +180,7 @@ def test_a_body_that_is_not_acknowledged_moves_before_its_slots_are_filled_again
     queue, reader = SendQueue(10**8), FrameReader(is_open=True)
     with both_ends() as (queue.slots, reader.slots):
         for tensor in lent:
-            queue.put(Sending(data_frame("t", lend(tensor)), None, None))
+            queue.put(QueuedFrame(data_frame("t", lend(tensor)), None, None))
             while queue.waits:
                 feed(reader, queue.advance() or b"")
             tensor.fill_(-1.0)

@@ -15,9 +15,9 @@ from simcluster_backends.sockets.net import listener as listener_module
 from simcluster_backends.sockets.net.addresses import open_socket
 from simcluster_backends.sockets.net.certificates import make_certificates
 from simcluster_backends.sockets.net.connection import Connection
-from simcluster_backends.sockets.net.listener import Listener
+from simcluster_backends.sockets.net.listener import SocketListener
 from simcluster_backends.sockets.net.tls import read_tls
-from simcluster_backends.sockets.wire.handshake import Handshake, Identity
+from simcluster_backends.sockets.wire.handshake import Handshake, PeerIdentity
 
 KEY = b"k" * 32
 LIMIT = 5
@@ -90,8 +90,8 @@ def test_of_a_crowd_that_says_nothing_more_nobody_stays(
 
     async def main() -> None:
         joined: list[Connection] = []
-        listener = Listener(
-            lambda: Handshake(KEY, Identity("data", "a", 0), accepts=True), joined.append, tls=read_tls(folder, "a")
+        listener = SocketListener(
+            lambda: Handshake(KEY, PeerIdentity("data", "a", 0), accepts=True), joined.append, tls=read_tls(folder, "a")
         )
         await listener.start(open_socket("127.0.0.1", 0, "listen"))
         client = read_tls(folder, "b")

@@ -25,12 +25,12 @@ from simcluster_backends.sockets.net import listener as listener_module
 from simcluster_backends.sockets.net.addresses import open_socket
 from simcluster_backends.sockets.net.certificates import make_certificates
 from simcluster_backends.sockets.net.connection import Connection
-from simcluster_backends.sockets.net.listener import PENDING_LIMIT, Listener, connect
+from simcluster_backends.sockets.net.listener import PENDING_LIMIT, SocketListener, connect
 from simcluster_backends.sockets.net.tls import Tls, check_files, names_in, read_tls
 from simcluster_backends.sockets.node.order import loop_factory
-from simcluster_backends.sockets.wire.frame import Kind, as_octets
-from simcluster_backends.sockets.wire.handshake import Handshake, Identity
-from simcluster_backends.sockets.wire.outgoing import Outgoing
+from simcluster_backends.sockets.wire.frame import FrameKind, as_octets
+from simcluster_backends.sockets.wire.handshake import Handshake, PeerIdentity
+from simcluster_backends.sockets.wire.outgoing import OutgoingFrame
 
 from simcluster.errors import HandshakeRefused, UsageError
 from simcluster.job import ClusterJob
@@ -65,15 +65,15 @@ def meet(
             connection.on_frame = lambda frame: seen.set_result([connection.peer.name, frame.body])
 
         def make(who: str, accepts: bool) -> Callable[[], Handshake]:
-            return lambda: Handshake(KEY, Identity("control", who), accepts=accepts)
+            return lambda: Handshake(KEY, PeerIdentity("control", who), accepts=accepts)
 
-        listener = Listener(make("a", True), opened, tls=server)
+        listener = SocketListener(make("a", True), opened, tls=server)
         await listener.start(open_socket("127.0.0.1", 0, "test"))
         try:
             connection = await connect(
                 "127.0.0.1", listener.port, make(name, False), on_open=lambda _: None, timeout_s=timeout_s, tls=client
             )
-            connection.put(Outgoing(Kind.CONTROL, b"", [as_octets(BODY)]))
+            connection.put(OutgoingFrame(FrameKind.CONTROL, b"", [as_octets(BODY)]))
             found = await seen
             await connection.end()
             return found
@@ -198,7 +198,7 @@ def test_a_peer_that_never_speaks_tls_is_not_tried_for_ever(
 
         server = await asyncio.start_server(close, "127.0.0.1", 0)
         async with server:
-            make = partial(Handshake, KEY, Identity("control", "b"), accepts=False)
+            make = partial(Handshake, KEY, PeerIdentity("control", "b"), accepts=False)
             port, given = server.sockets[0].getsockname()[1], read_tls(folder, "b")
             with pytest.raises(HandshakeRefused, match="likely only one side has --tls"):
                 await connect("127.0.0.1", port, make, on_open=lambda _: None, timeout_s=math.inf, tls=given)
@@ -213,9 +213,11 @@ def test_strangers_that_do_not_come_to_the_point_are_limited_before_they_speak_t
 ) -> None:
     monkeypatch.setattr(listener_module, "HANDSHAKE_TIMEOUT_S", 60.0)
 
-    async def crowd() -> Listener:
-        door = Listener(
-            lambda: Handshake(KEY, Identity("data", "a", 0), accepts=True), lambda _: None, tls=read_tls(folder, "a")
+    async def crowd() -> SocketListener:
+        door = SocketListener(
+            lambda: Handshake(KEY, PeerIdentity("data", "a", 0), accepts=True),
+            lambda _: None,
+            tls=read_tls(folder, "a"),
         )
         await door.start(open_socket("127.0.0.1", 0, "listen"))
         visits = [await asyncio.open_connection("127.0.0.1", door.port) for _ in range(PENDING_LIMIT + 10)]

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 from simcluster_backends.sockets.coordinator.client import Client, NoAnswer, NotAllowed
-from simcluster_backends.sockets.coordinator.desk import Desk
+from simcluster_backends.sockets.coordinator.desk import CoordinatorDesk
 from simcluster_backends.sockets.node.attend import attend
 
 from simcluster.errors import UsageError
@@ -20,7 +20,7 @@ class World(Client):
     def __init__(self, events: dict[float, Callable[[World], None]]) -> None:
         super().__init__("http://127.0.0.1:1", "t" * 32)
         self.now_s, self.events, self.there = 0.0, events, True
-        self.desk = Desk(90.0, lambda: self.now_s)
+        self.desk = CoordinatorDesk(90.0, lambda: self.now_s)
         self.joined: list[tuple[float, str]] = []
 
     def now(self) -> float:

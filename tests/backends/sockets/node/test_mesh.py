@@ -12,11 +12,11 @@ from simcluster_backends.sockets.net.addresses import open_socket
 from simcluster_backends.sockets.net.connection import Connection
 from simcluster_backends.sockets.net.listener import connect
 from simcluster_backends.sockets.net.tls import Tls
-from simcluster_backends.sockets.node.member import Member
+from simcluster_backends.sockets.node.member import SocketMember
 from simcluster_backends.sockets.node.mesh import Mesh
 from simcluster_backends.sockets.node.shutdown_notice import seen_off
 from simcluster_backends.sockets.node.transport import SocketTransport
-from simcluster_backends.sockets.wire.handshake import NEW, Handshake, Identity
+from simcluster_backends.sockets.wire.handshake import NEW, Handshake, PeerIdentity
 
 from simcluster.errors import ABSENT, ENDED, HandshakeRefused, PeerLost
 from simcluster.runs.recorder import Recorder
@@ -25,7 +25,7 @@ KEY, RUN, NAMES = b"k" * 32, b"r" * 16, ["a", "b", "c"]
 
 
 async def node(rank: int, tls: Tls | None = None) -> Mesh:
-    member = Member(rank, NAMES, Recorder(rank, NAMES[rank], lambda: 0.0))
+    member = SocketMember(rank, NAMES, Recorder(rank, NAMES[rank], lambda: 0.0))
     mesh = Mesh(member, KEY, RUN, b"", tls=tls)
     await mesh.listener.start(open_socket("127.0.0.1", 0, "test"))
     return mesh
@@ -51,7 +51,7 @@ def run(main: Callable[[], Awaitable[Any]]) -> Any:
 async def knocks(at: Mesh, rank: int, incarnation: int, name: str | None = None, taken: int = NEW) -> str:
     """The answer to a holder of the key that claims to be this incarnation of *rank*, and to have *taken* frames."""
     opened: list[Connection] = []
-    me = Identity("data", name or NAMES[rank], rank, RUN, b"", incarnation, taken)
+    me = PeerIdentity("data", name or NAMES[rank], rank, RUN, b"", incarnation, taken)
     try:
         await connect(*address(at), lambda: Handshake(KEY, me, accepts=False), on_open=opened.append, timeout_s=60.0)
     except HandshakeRefused as refused:

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 from simcluster_backends.sockets.launcher.logs import Logs
-from simcluster_backends.sockets.node.process import _Node
+from simcluster_backends.sockets.node.process import _NodeRun
 from simcluster_backends.sockets.wire.messages import PeerGone
 
 from simcluster.errors import RunError
@@ -41,7 +41,7 @@ def test_a_folder_that_cannot_be_made_is_told(tmp_path: Path) -> None:
 
 
 def test_what_a_launcher_says_after_a_nodes_life_is_not_an_error() -> None:
-    node = object.__new__(_Node)
+    node = object.__new__(_NodeRun)
     node._loop = asyncio.new_event_loop()
     node._loop.close()
     node._leave = asyncio.Event()

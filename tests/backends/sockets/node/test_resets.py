@@ -11,7 +11,7 @@ import pytest
 import torch
 from simcluster_backends.sockets.local import run_bodies
 from simcluster_backends.sockets.net.certificates import make_certificates
-from simcluster_backends.sockets.net.link import Link
+from simcluster_backends.sockets.net.link import PeerLink
 from simcluster_backends.sockets.net.tls import read_tls
 from simcluster_backends.sockets.node.mesh import Mesh
 from simcluster_backends.sockets.node.transport import SocketTransport
@@ -82,7 +82,7 @@ def test_a_stream_both_ways_survives_a_hundred_resets_in_order_and_once(uvloop: 
     assert max(first[2], second[2]) >= RESETS
 
 
-def alive(link: Link) -> bool:
+def alive(link: PeerLink) -> bool:
     return link.is_open and not link.is_broken
 
 

@@ -13,8 +13,8 @@ import pytest
 import torch
 from simcluster_backends.sockets.local import run_bodies
 from simcluster_backends.sockets.node.transport import SocketTransport
-from simcluster_backends.sockets.wire.frame import Kind
-from simcluster_backends.sockets.wire.outgoing import Outgoing
+from simcluster_backends.sockets.wire.frame import FrameKind
+from simcluster_backends.sockets.wire.outgoing import OutgoingFrame
 
 from simcluster.errors import PeerLost
 from simcluster.payload import Payload, pack, sizes_of
@@ -145,7 +145,7 @@ def test_work_that_raises_stop_iteration_does_not_hang() -> None:
 
 def test_a_peer_that_breaks_the_protocol_is_lost_and_the_others_go_on() -> None:
     async def breaks(node: SocketTransport) -> None:
-        node._member.links[1].put(Outgoing(Kind.CONTROL))
+        node._member.links[1].put(OutgoingFrame(FrameKind.CONTROL))
         with pytest.raises(PeerLost):
             await node.recv(1, "never")
         await node.send(2, "after", None)

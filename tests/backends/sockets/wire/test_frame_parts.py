@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 import torch
-from simcluster_backends.sockets.wire.frame import MORE, PREAMBLE_BYTES, Frame, Kind, Preamble
-from simcluster_backends.sockets.wire.outgoing import Outgoing, data_frame
-from simcluster_backends.sockets.wire.reader import Limits
+from simcluster_backends.sockets.wire.frame import MORE, PREAMBLE_BYTES, Frame, FrameKind, Preamble
+from simcluster_backends.sockets.wire.outgoing import OutgoingFrame, data_frame
+from simcluster_backends.sockets.wire.reader import FrameLimits
 
 from simcluster.errors import ProtocolError
 from simcluster.payload import Payload, pack, sizes_of
@@ -19,7 +19,7 @@ from tools.hostile.inputs import Feeding
 LIMIT = 200_000
 
 
-def sent(*frames: Outgoing) -> bytes:
+def sent(*frames: OutgoingFrame) -> bytes:
     seq, found = 0, b""
     for frame in frames:
         found += b"".join(map(bytes, frame.chunks(seq)))
@@ -28,7 +28,7 @@ def sent(*frames: Outgoing) -> bytes:
 
 
 def reader(part: int = LIMIT, message: int = 10 * LIMIT) -> Feeding:
-    return Feeding(Limits(body_bytes=part, message_bytes=message), is_open=True)
+    return Feeding(FrameLimits(body_bytes=part, message_bytes=message), is_open=True)
 
 
 def equal(frame: Frame, content: Any) -> bool:
@@ -126,10 +126,10 @@ def with_flags(stream: bytes, flags: int) -> bytes:
 @pytest.mark.parametrize(
     ("stream", "words"),
     [
-        (sent(Outgoing(Kind.PART)), "a part without message"),
+        (sent(OutgoingFrame(FrameKind.PART)), "a part without message"),
         (with_flags(sent(data_frame("t", pack(value=1))), MORE), "tensors of 0 bytes in a body of 0"),
         (with_flags(sent(data_frame("t", pack(value=1))), 2), "flags 2"),
-        (with_flags(sent(Outgoing(Kind.GOODBYE)), MORE), "flags 1"),
+        (with_flags(sent(OutgoingFrame(FrameKind.GOODBYE)), MORE), "flags 1"),
     ],
 )
 def test_parts_that_do_not_fit_are_refused(stream: bytes, words: str) -> None:
@@ -137,11 +137,11 @@ def test_parts_that_do_not_fit_are_refused(stream: bytes, words: str) -> None:
         reader().feed(stream)
 
 
-@pytest.mark.parametrize("kind", [Kind.GOODBYE, Kind.CONTROL, Kind.DATA])
-def test_nothing_comes_between_the_parts_of_a_message(kind: Kind) -> None:
+@pytest.mark.parametrize("kind", [FrameKind.GOODBYE, FrameKind.CONTROL, FrameKind.DATA])
+def test_nothing_comes_between_the_parts_of_a_message(kind: FrameKind) -> None:
     stream = sent(data_frame("t", pack(torch.zeros(100_000)), LIMIT))
     frames = [LIMIT + Preamble.read(stream[:PREAMBLE_BYTES]).header_len + PREAMBLE_BYTES]
-    other = data_frame("u", pack(value=1)) if kind is Kind.DATA else Outgoing(kind)
+    other = data_frame("u", pack(value=1)) if kind is FrameKind.DATA else OutgoingFrame(kind)
     with pytest.raises(ProtocolError, match="between the parts"):
         reader().feed(stream[: frames[0]] + b"".join(map(bytes, other.chunks(1))))
 

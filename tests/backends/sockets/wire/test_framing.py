@@ -16,16 +16,16 @@ from simcluster_backends.sockets.wire.frame import (
     HANDSHAKE_LIMIT_BYTES,
     HEADER_LIMIT_BYTES,
     Frame,
-    Kind,
+    FrameKind,
     OtherVersion,
     Preamble,
     as_octets,
     header_crc,
     octets,
 )
-from simcluster_backends.sockets.wire.outgoing import Outgoing
+from simcluster_backends.sockets.wire.outgoing import OutgoingFrame
 from simcluster_backends.sockets.wire.protocol import PROTOCOL_VERSION
-from simcluster_backends.sockets.wire.reader import READ_AHEAD_BYTES, Limits
+from simcluster_backends.sockets.wire.reader import READ_AHEAD_BYTES, FrameLimits
 from torch import Tensor
 
 from simcluster.errors import ProtocolError
@@ -34,14 +34,14 @@ from tools.hostile.inputs import Feeding
 
 
 def opened(**limits: int) -> Feeding:
-    return Feeding(Limits(**limits), is_open=True)
+    return Feeding(FrameLimits(**limits), is_open=True)
 
 
-def data_frame(tag: str, content: Payload) -> Outgoing:
-    return Outgoing(Kind.DATA, encode_header(tag, content), [octets(tensor) for tensor in content.tensors])
+def data_frame(tag: str, content: Payload) -> OutgoingFrame:
+    return OutgoingFrame(FrameKind.DATA, encode_header(tag, content), [octets(tensor) for tensor in content.tensors])
 
 
-def wire(*frames: Outgoing) -> bytes:
+def wire(*frames: OutgoingFrame) -> bytes:
     """The bytes of *frames*, sent one after the other."""
     return b"".join(bytes(chunk) for seq, frame in enumerate(frames) for chunk in frame.chunks(seq))
 
@@ -59,7 +59,7 @@ def reseal(data: bytes, **fields: Any) -> bytes:
 def data_bytes(header: Any, body: bytes = b"", **fields: Any) -> bytes:
     """A DATA frame with any *header*, however wrong."""
     encoded = header if isinstance(header, bytes) else msgspec.msgpack.encode(header)
-    return reseal(wire(Outgoing(Kind.DATA, encoded, [as_octets(body)])), **fields)
+    return reseal(wire(OutgoingFrame(FrameKind.DATA, encoded, [as_octets(body)])), **fields)
 
 
 def same(got: Tensor, sent: Tensor) -> bool:
@@ -85,11 +85,11 @@ def test_a_tensor_that_is_not_contiguous_is_sent_as_its_values() -> None:
 @pytest.mark.parametrize("name", CONTENTS)
 def test_a_message_grown_one_byte_at_a_time_comes_out_once_and_whole(name: str) -> None:
     content, reader = CONTENTS[name], opened()
-    data = wire(data_frame("tag", content), Outgoing(Kind.GOODBYE))
+    data = wire(data_frame("tag", content), OutgoingFrame(FrameKind.GOODBYE))
     frames: list[Frame] = []
     for i in range(len(data)):
         frames += reader.feed(data[i : i + 1])
-    assert [frame.kind for frame in frames] == [Kind.DATA, Kind.GOODBYE]
+    assert [frame.kind for frame in frames] == [FrameKind.DATA, FrameKind.GOODBYE]
     message = frames[0].message
     assert message is not None
     assert (message.tag, message.values) == ("tag", dict(content.values))
@@ -101,11 +101,11 @@ def test_a_message_grown_one_byte_at_a_time_comes_out_once_and_whole(name: str) 
 
 @pytest.mark.parametrize("name", CONTENTS)
 def test_a_message_split_anywhere_is_the_same_message(name: str) -> None:
-    data = wire(data_frame("tag", CONTENTS[name]), Outgoing(Kind.GOODBYE))
+    data = wire(data_frame("tag", CONTENTS[name]), OutgoingFrame(FrameKind.GOODBYE))
     for cut in range(len(data) + 1):
         reader = opened()
         frames = reader.feed(data[:cut]) + reader.feed(data[cut:])
-        assert [frame.kind for frame in frames] == [Kind.DATA, Kind.GOODBYE], f"cut at {cut}"
+        assert [frame.kind for frame in frames] == [FrameKind.DATA, FrameKind.GOODBYE], f"cut at {cut}"
 
 
 def test_many_messages_in_one_piece_come_out_in_order() -> None:
@@ -180,7 +180,7 @@ def test_after_an_error_a_reader_gives_nothing_more() -> None:
     with pytest.raises(ProtocolError, match="not a simcluster peer"):
         reader.feed(b"GET / HTTP/1.1\r\n")
     with pytest.raises(ProtocolError, match="not a simcluster peer"):
-        reader.feed(wire(Outgoing(Kind.GOODBYE)))
+        reader.feed(wire(OutgoingFrame(FrameKind.GOODBYE)))
 
 
 def test_a_torn_frame_is_told_from_an_end_between_frames() -> None:
@@ -196,7 +196,7 @@ def test_a_torn_frame_is_told_from_an_end_between_frames() -> None:
 
 @pytest.mark.parametrize("wrong", [0, 2, 7, 2**63])
 def test_a_repeated_or_missing_frame_is_found_by_its_number(wrong: int) -> None:
-    frame = Outgoing(Kind.GOODBYE)
+    frame = OutgoingFrame(FrameKind.GOODBYE)
     reader = opened()
     reader.feed(wire(frame))
     with pytest.raises(ProtocolError, match=f"frame number {wrong}, expected 1"):
@@ -218,10 +218,10 @@ LIMITS: dict[str, tuple[bytes, str]] = {
         data_bytes(["t", {}, []], body_len=BODY_LIMIT_BYTES + 1),
         f"body of {BODY_LIMIT_BYTES + 1} bytes; at most",
     ),
-    "control too long": (data_bytes(b"", kind=Kind.CONTROL, body_len=2**40), "body of 1099511627776 bytes"),
-    "goodbye with a body": (data_bytes(b"", b"x", kind=Kind.GOODBYE), "body of 1 bytes; at most 0"),
+    "control too long": (data_bytes(b"", kind=FrameKind.CONTROL, body_len=2**40), "body of 1099511627776 bytes"),
+    "goodbye with a body": (data_bytes(b"", b"x", kind=FrameKind.GOODBYE), "body of 1 bytes; at most 0"),
     "no such kind": (data_bytes(b"", kind=77), "kind 77"),
-    "handshake again": (data_bytes(b"", kind=Kind.HANDSHAKE), "after the handshake has ended"),
+    "handshake again": (data_bytes(b"", kind=FrameKind.HANDSHAKE), "after the handshake has ended"),
     "flags": (data_bytes(["t", {}, []], flags=1), "flags 1"),
     "reserved": (data_bytes(["t", {}, []], reserved=1), "reserved 1"),
     "body without tensors": (data_bytes(["t", {}, []], b"xxxx"), "tensors of 0 bytes in a body of 4"),
@@ -261,10 +261,12 @@ def test_a_smaller_limit_on_bodies_holds() -> None:
 
 def test_before_the_handshake_only_short_handshake_frames_are_read() -> None:
     longest = HANDSHAKE_LIMIT_BYTES - PREAMBLE_BYTES
-    assert [f.header for f in Feeding().feed(wire(Outgoing(Kind.HANDSHAKE, b"x" * longest)))] == [b"x" * longest]
+    assert [f.header for f in Feeding().feed(wire(OutgoingFrame(FrameKind.HANDSHAKE, b"x" * longest)))] == [
+        b"x" * longest
+    ]
     with pytest.raises(ProtocolError, match="handshake frame of 257 bytes; at most 256"):
-        Feeding().feed(wire(Outgoing(Kind.HANDSHAKE, b"x" * (longest + 1)))[:PREAMBLE_BYTES])
-    for frame in (data_frame("t", pack()), Outgoing(Kind.CONTROL), Outgoing(Kind.GOODBYE)):
+        Feeding().feed(wire(OutgoingFrame(FrameKind.HANDSHAKE, b"x" * (longest + 1)))[:PREAMBLE_BYTES])
+    for frame in (data_frame("t", pack()), OutgoingFrame(FrameKind.CONTROL), OutgoingFrame(FrameKind.GOODBYE)):
         with pytest.raises(ProtocolError, match="before the handshake has ended"):
             Feeding().feed(wire(frame))
 
@@ -285,9 +287,13 @@ def test_no_bytes_raise_anything_but_a_protocol_error(data: bytes) -> None:
 
 
 @settings(max_examples=300, deadline=None)
-@given(st.binary(max_size=80), st.binary(max_size=40), st.sampled_from([Kind.DATA, Kind.CONTROL, Kind.GOODBYE]))
-def test_no_header_under_a_right_checksum_raises_anything_else(header: bytes, body: bytes, kind: Kind) -> None:
-    data = reseal(wire(Outgoing(Kind.DATA, header, [as_octets(body)])), kind=kind)
+@given(
+    st.binary(max_size=80),
+    st.binary(max_size=40),
+    st.sampled_from([FrameKind.DATA, FrameKind.CONTROL, FrameKind.GOODBYE]),
+)
+def test_no_header_under_a_right_checksum_raises_anything_else(header: bytes, body: bytes, kind: FrameKind) -> None:
+    data = reseal(wire(OutgoingFrame(FrameKind.DATA, header, [as_octets(body)])), kind=kind)
     try:
         frames = opened().feed(data)
     except ProtocolError:

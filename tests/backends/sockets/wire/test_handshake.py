@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from simcluster_backends.sockets.wire.frame import HANDSHAKE_LIMIT_BYTES
-from simcluster_backends.sockets.wire.handshake import AUTHENTICATION_FAILED, Admit, Handshake, Identity
+from simcluster_backends.sockets.wire.handshake import AUTHENTICATION_FAILED, Admit, Handshake, PeerIdentity
 
 from simcluster.errors import HandshakeRefused, ProtocolError
 from simcluster.payload import PREAMBLE_BYTES
@@ -19,11 +19,11 @@ RUN, CONFIG = b"r" * 16, b"c" * 32
 def connector(key: bytes = KEY, **changes: object) -> Handshake:
     package = str(changes.pop("package", "1.0"))
     me = {"lane": "data", "name": "b", "rank": 1, "run": RUN, "config": CONFIG} | changes
-    return Handshake(key, Identity(**me), accepts=False, package=package)  # type: ignore[arg-type]
+    return Handshake(key, PeerIdentity(**me), accepts=False, package=package)  # type: ignore[arg-type]
 
 
 def acceptor(key: bytes = KEY, admit: Admit | None = None) -> Handshake:
-    return Handshake(key, Identity("data", "a", 0, RUN, CONFIG), accepts=True, admit=admit, package="1.0")
+    return Handshake(key, PeerIdentity("data", "a", 0, RUN, CONFIG), accepts=True, admit=admit, package="1.0")
 
 
 def talk(first: Handshake, second: Handshake) -> tuple[Exception | None, Exception | None]:
@@ -50,13 +50,13 @@ def test_two_that_share_a_key_know_each_other_afterwards() -> None:
     assert talk(b, a) == (None, None)
     assert a.done
     assert b.done
-    assert a.peer == Identity("data", "b", 1, RUN, CONFIG)
-    assert b.peer == Identity("data", "a", 0, RUN, CONFIG)
+    assert a.peer == PeerIdentity("data", "b", 1, RUN, CONFIG)
+    assert b.peer == PeerIdentity("data", "a", 0, RUN, CONFIG)
 
 
 def test_a_node_that_cannot_know_the_run_yet_may_ask() -> None:
-    launcher = Handshake(KEY, Identity("control", "launcher", -1, RUN), accepts=True)
-    node = Handshake(KEY, Identity("control", "b"), accepts=False)
+    launcher = Handshake(KEY, PeerIdentity("control", "launcher", -1, RUN), accepts=True)
+    node = Handshake(KEY, PeerIdentity("control", "b"), accepts=False)
     assert talk(node, launcher) == (None, None)
     assert node.peer is not None
     assert node.peer.run == RUN
@@ -140,9 +140,9 @@ def test_a_peer_with_the_key_is_told_why_it_may_not_join(changes: dict[str, obje
 
 
 def test_a_name_that_is_taken_is_refused_to_whoever_has_the_key() -> None:
-    asked: list[Identity] = []
+    asked: list[PeerIdentity] = []
 
-    def admit(peer: Identity) -> str | None:
+    def admit(peer: PeerIdentity) -> str | None:
         asked.append(peer)
         return f"the name {peer.name!r} is taken"
 

@@ -8,8 +8,8 @@ import pytest
 import torch
 from simcluster_backends.sockets.local import run_bodies
 from simcluster_backends.sockets.node.transport import SocketTransport
-from simcluster_backends.sockets.wire.frame import Kind, Landing
-from simcluster_backends.sockets.wire.outgoing import Outgoing, data_frame
+from simcluster_backends.sockets.wire.frame import FrameKind, Landing
+from simcluster_backends.sockets.wire.outgoing import OutgoingFrame, data_frame
 from simcluster_backends.sockets.wire.reader import READ_AHEAD_BYTES
 from torch import Tensor
 
@@ -121,7 +121,7 @@ def test_what_is_kept_leaves_as_it_was(given_out: int) -> None:
 
 
 def test_a_frame_of_bytes_is_its_own() -> None:
-    frame = Outgoing(Kind.DATA, b"x")
+    frame = OutgoingFrame(FrameKind.DATA, b"x")
     assert frame.kept
 
 

@@ -8,11 +8,11 @@ from typing import get_args
 
 import pytest
 from simcluster_backends.sockets.net.listener import connect
-from simcluster_backends.sockets.net.shared_memory import Offer
-from simcluster_backends.sockets.wire.frame import MORE, SHARED, Kind, Preamble
-from simcluster_backends.sockets.wire.handshake import Handshake, HandshakeMessage, Identity
-from simcluster_backends.sockets.wire.messages import FromLauncher, FromNode, Hold, Resets
-from simcluster_backends.sockets.wire.outgoing import Outgoing
+from simcluster_backends.sockets.net.shared_memory import MemoryOffer
+from simcluster_backends.sockets.wire.frame import MORE, SHARED, FrameKind, Preamble
+from simcluster_backends.sockets.wire.handshake import Handshake, HandshakeMessage, PeerIdentity
+from simcluster_backends.sockets.wire.messages import FromLauncher, FromNode, HoldOrder, ResetOrder
+from simcluster_backends.sockets.wire.outgoing import OutgoingFrame
 from simcluster_backends.sockets.wire.protocol import PROTOCOL_VERSION
 
 from simcluster.errors import HandshakeRefused
@@ -34,9 +34,9 @@ WIRE = {
 
 def test_a_change_of_the_wire_raises_the_version_of_the_protocol() -> None:
     parts = (Preamble, *get_args(HandshakeMessage), *get_args(FromLauncher), *get_args(FromNode))
-    parts += (Hold, Resets, MessageHeader, TensorHeader, NodeRecord, Metric, Span)
+    parts += (HoldOrder, ResetOrder, MessageHeader, TensorHeader, NodeRecord, Metric, Span)
     layout = [f"{part.__name__} {list(part.__annotations__.items())}" for part in parts]
-    layout.append(f"{[(kind.name, kind.value) for kind in Kind]} {MORE} {SHARED} {Offer.__annotations__}")
+    layout.append(f"{[(kind.name, kind.value) for kind in FrameKind]} {MORE} {SHARED} {MemoryOffer.__annotations__}")
     found = hashlib.sha256("\n".join(layout).encode()).hexdigest()[:16]
     assert found == WIRE[PROTOCOL_VERSION], "raise PROTOCOL_VERSION, and add this digest under the new one"
 
@@ -47,7 +47,7 @@ def test_a_node_refuses_an_acceptor_of_another_version_and_names_both(theirs: in
         heard: asyncio.Future[bytes] = asyncio.get_running_loop().create_future()
 
         async def accept(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-            answer = bytearray(b"".join(map(bytes, Outgoing(Kind.HANDSHAKE, b"x").chunks(0))))
+            answer = bytearray(b"".join(map(bytes, OutgoingFrame(FrameKind.HANDSHAKE, b"x").chunks(0))))
             answer[4] = theirs  # right after the magic
             writer.write(answer)
             heard.set_result(await reader.read())
@@ -60,7 +60,7 @@ def test_a_node_refuses_an_acceptor_of_another_version_and_names_both(theirs: in
             return await heard
 
     def shake() -> Handshake:
-        return Handshake(b"k" * 32, Identity("data", "b"), accepts=False)
+        return Handshake(b"k" * 32, PeerIdentity("data", "b"), accepts=False)
 
     words = f"version {theirs} of the protocol, this side version {PROTOCOL_VERSION}: install the same simcluster"
     assert words.encode() in asyncio.run(main()), "the peer is sent the reason"

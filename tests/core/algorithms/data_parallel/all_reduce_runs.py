@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from simcluster_backends.sim.cluster import Cluster
+from simcluster_backends.sim.cluster import SimCluster
 
 from simcluster.algorithms import all_reduce_dp
 from simcluster.runs.record import NodeRecord
@@ -30,7 +30,7 @@ def train(
     async def body(node: Transport) -> None:
         await all_reduce_dp(node, replicas[node.rank], **settings)
 
-    cluster = Cluster(topology, SEED)
+    cluster = SimCluster(topology, SEED)
     for result in cluster.run([body] * size):
         if isinstance(result, BaseException):
             raise result

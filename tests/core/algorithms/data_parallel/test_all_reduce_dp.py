@@ -10,8 +10,8 @@ from typing import Any
 
 import pytest
 import torch
-from simcluster_backends.sim.cluster import Cluster
-from simcluster_backends.sim.faults import Faults
+from simcluster_backends.sim.cluster import SimCluster
+from simcluster_backends.sim.faults import SimFaults
 from torch import Tensor, nn
 
 import simcluster
@@ -201,7 +201,9 @@ def test_a_lost_peer_ends_it_also_with_reductions_under_way(settings: dict[str, 
     async def body(node: Transport) -> None:
         await all_reduce_dp(node, replicas[node.rank], **settings)
 
-    results = Cluster(topology, SEED, faults=Faults(plan(topology, "kind: crash, node: n2, at: 20 ms"))).run([body] * 3)
+    results = SimCluster(topology, SEED, faults=SimFaults(plan(topology, "kind: crash, node: n2, at: 20 ms"))).run(
+        [body] * 3
+    )
     for result in results[:2]:
         assert isinstance(result, (PeerLost, ExceptionGroup)), result
 
@@ -215,7 +217,7 @@ def test_a_short_hang_changes_no_bit() -> None:
         async def body(node: Transport, replicas: list[Replica] = replicas) -> None:
             await all_reduce_dp(node, replicas[node.rank], staleness=2, compression="qsgd")
 
-        cluster = Cluster(topology, SEED, faults=Faults(plan(topology, *faults)))
+        cluster = SimCluster(topology, SEED, faults=SimFaults(plan(topology, *faults)))
         assert cluster.run([body] * 3) == [None] * 3
         ends.append((replicas[0].weights_sha256(), cluster.loop.time()))
     assert ends[0][0] == ends[1][0]

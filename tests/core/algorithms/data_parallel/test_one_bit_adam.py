@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 import torch
-from simcluster_backends.sim.cluster import Cluster
-from simcluster_backends.sim.faults import Faults
+from simcluster_backends.sim.cluster import SimCluster
+from simcluster_backends.sim.faults import SimFaults
 
 import simcluster
 from simcluster.algorithms import one_bit_adam
@@ -34,7 +34,7 @@ def train(
     async def body(node: Transport) -> None:
         await one_bit_adam(node, replicas[node.rank], **settings)
 
-    cluster = Cluster(star(size), SEED)
+    cluster = SimCluster(star(size), SEED)
     for result in cluster.run([body] * size):
         if isinstance(result, BaseException):
             raise result
@@ -99,7 +99,7 @@ def test_a_lost_peer_ends_it() -> None:
     async def body(node: Transport) -> None:
         await one_bit_adam(node, replicas[node.rank], warmup=5)
 
-    cluster = Cluster(topology, faults=Faults(plan(topology, "kind: crash, node: n2, at: 2 ms")))
+    cluster = SimCluster(topology, faults=SimFaults(plan(topology, "kind: crash, node: n2, at: 2 ms")))
     results = cluster.run([body] * 3)
     assert all(isinstance(result, (PeerLost, ExceptionGroup)) for result in results[:2])
 

@@ -9,14 +9,14 @@ from typing import Any
 
 import pytest
 import torch
-from simcluster_backends.sim.cluster import Cluster
+from simcluster_backends.sim.cluster import SimCluster
 
 import simcluster
 from simcluster.algorithms.data_parallel.layer_units import cut_into_units
 from simcluster.algorithms.data_parallel.zero import zero
-from simcluster.algorithms.data_parallel.zero_weights import Held, Weights
+from simcluster.algorithms.data_parallel.zero_weights import HeldBytes, ZeroWeights
 from simcluster.errors import UsageError
-from simcluster.lab.bench.collective import Counted
+from simcluster.lab.bench.collective import ByteCounter
 from simcluster.lab.verify.claims.data_parallel import zero as reference
 from simcluster.topology import Device
 from simcluster.workloads import Workload, gpt, mnist_mlp, quadratic, train_alone
@@ -78,11 +78,11 @@ def sent(stage: int, size: int, steps: int, **settings: Any) -> list[int]:
     replicas = [MLP.replica(rank, size, SEED, steps) for rank in range(size)]
 
     async def body(node: Any) -> int:
-        counted = Counted(node)
+        counted = ByteCounter(node)
         await zero(counted, replicas[node.rank], stage=stage, **settings)  # type: ignore[arg-type]
         return counted.payload_B
 
-    found: list[int] = Cluster(star(size)).run([body] * size)
+    found: list[int] = SimCluster(star(size)).run([body] * size)
     return found
 
 
@@ -164,7 +164,7 @@ def test_each_stage_holds_a_part_more_as_a_part_only() -> None:
 
 
 def test_giving_back_more_than_is_held_is_an_error() -> None:
-    held = Held()
+    held = HeldBytes()
     held.take("gradients", 3)
     with pytest.raises(ValueError, match="4 bytes of gradients given back, of 3 held"):
         held.give("gradients", 4)
@@ -172,15 +172,15 @@ def test_giving_back_more_than_is_held_is_an_error() -> None:
 
 def test_stage_3_uses_no_weights_but_those_it_has_just_gathered(monkeypatch: pytest.MonkeyPatch) -> None:
     expected = train("zero", 3, workload=MLP, steps=3, stage=3).vectors
-    present = Weights.present
+    present = ZeroWeights.present
 
     @asynccontextmanager
-    async def poisoned(weights: Weights, layer: Any) -> AsyncIterator[None]:
+    async def poisoned(weights: ZeroWeights, layer: Any) -> AsyncIterator[None]:
         async with present(weights, layer):
             yield
         layer.fill([torch.full_like(weights._replica.parameters[place], torch.nan) for place in layer.parameters])
 
-    monkeypatch.setattr(Weights, "present", poisoned)
+    monkeypatch.setattr(ZeroWeights, "present", poisoned)
     found = train("zero", 3, workload=MLP, steps=3, stage=3).vectors
     assert all(torch.equal(mine, others) for mine, others in zip(found, expected, strict=True))
 

@@ -10,8 +10,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 import torch
-from simcluster_backends.sim.cluster import Cluster
-from simcluster_backends.sim.faults import Faults
+from simcluster_backends.sim.cluster import SimCluster
+from simcluster_backends.sim.faults import SimFaults
 from torch import Tensor, nn
 
 from simcluster.algorithms import ALGORITHMS
@@ -87,7 +87,7 @@ def run(
         except TimeoutError:
             assert limit_s is not None
 
-    cluster = Cluster(topology, SEED, faults=Faults(plan(topology, *faults)))
+    cluster = SimCluster(topology, SEED, faults=SimFaults(plan(topology, *faults)))
     results = cluster.run([body] * size)
     for result in results:
         if isinstance(result, BaseException) and not fails:

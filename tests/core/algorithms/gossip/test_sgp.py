@@ -10,8 +10,8 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from simcluster_backends.sim.cluster import Cluster
-from simcluster_backends.sim.faults import Faults
+from simcluster_backends.sim.cluster import SimCluster
+from simcluster_backends.sim.faults import SimFaults
 
 from simcluster.errors import PeerLost
 from simcluster.lab.verify.claims.gossip import LOPSIDED
@@ -139,5 +139,5 @@ def test_a_swap_with_one_that_has_died_and_come_back_meanwhile_ends() -> None:
         await node.recv(0, "what is never sent")
 
     topology = star(2)
-    cluster = Cluster(topology, faults=Faults(plan(topology, "kind: restart, node: n1, at: 1 s, after: 100 ms")))
+    cluster = SimCluster(topology, faults=SimFaults(plan(topology, "kind: restart, node: n1, at: 1 s, after: 100 ms")))
     assert cluster.run([looks_away, waits])[0] == [1]

@@ -6,8 +6,8 @@ from collections.abc import Callable
 from typing import Any
 
 import torch
-from simcluster_backends.sim.cluster import Cluster
-from simcluster_backends.sim.faults import Faults
+from simcluster_backends.sim.cluster import SimCluster
+from simcluster_backends.sim.faults import SimFaults
 from torch import Tensor
 
 from simcluster.runs.record import NodeRecord
@@ -35,7 +35,7 @@ def run(
     async def body(node: Transport) -> None:
         await algorithm(node, replicas[node.rank], **settings)
 
-    cluster = Cluster(topology, SEED, faults=Faults(plan(topology, *faults)))
+    cluster = SimCluster(topology, SEED, faults=SimFaults(plan(topology, *faults)))
     results = cluster.run([body] * size)
     return results, replicas, [node.recorder.finish(None) for node in cluster.members]
 

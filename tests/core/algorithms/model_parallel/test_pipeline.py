@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 import torch
-from simcluster_backends.sim.cluster import Cluster
+from simcluster_backends.sim.cluster import SimCluster
 from torch import Tensor, nn
 
 from simcluster.algorithms.model_parallel.pipeline import pipeline
@@ -206,7 +206,7 @@ def test_rank_0_is_whole_when_it_records() -> None:
     async def body(node: Transport) -> None:
         await pipeline(node, replicas[node.rank], gather_interval=2)
 
-    cluster = Cluster(star(3), SEED)
+    cluster = SimCluster(star(3), SEED)
     cluster.members[0].recorder.on_metrics = lambda step, _: seen.append((step, replicas[0].snapshot()))  # type: ignore[arg-type]
     assert cluster.run([body] * 3) == [None] * 3
     assert [step for step, _ in seen] == [2, 4, 5]  # type: ignore[misc]

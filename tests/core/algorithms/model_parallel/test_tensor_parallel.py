@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 import torch
-from simcluster_backends.sim.cluster import Cluster
+from simcluster_backends.sim.cluster import SimCluster
 from torch import Tensor, nn
 
 from simcluster.algorithms.model_parallel.tensor_parallel import tensor_parallel
@@ -107,7 +107,7 @@ def test_rank_0_is_whole_when_it_records() -> None:
     async def body(node: Transport) -> None:
         await tensor_parallel(node, replicas[node.rank], gather_interval=2)
 
-    cluster = Cluster(star(2), SEED)
+    cluster = SimCluster(star(2), SEED)
     cluster.members[0].recorder.on_metrics = lambda step, _: seen.append((step, replicas[0].snapshot()))
     assert cluster.run([body] * 2) == [None] * 2
     assert [step for step, _ in seen] == [2, 3]

@@ -11,8 +11,8 @@ import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
-from simcluster_backends.sim.cluster import Cluster
-from simcluster_backends.sim.faults import Faults
+from simcluster_backends.sim.cluster import SimCluster
+from simcluster_backends.sim.faults import SimFaults
 from simcluster_backends.sim.transport import SimTransport
 
 from simcluster.algorithms.parameter_server.star import arrivals, ask
@@ -151,8 +151,8 @@ async def cancelled_by_a_loss(node: Transport) -> list[str]:
 def test_cancelled_waits_lose_nothing(body: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     def found() -> list[Any]:
         topology = star(2 if body is cancelled_as_it_leaves else 3)
-        faults = Faults(plan(topology, "kind: crash, node: n1, at: 5 s"))
-        return [repr(end) for end in Cluster(topology, faults=faults).run([body] * len(topology.workers))]
+        faults = SimFaults(plan(topology, "kind: crash, node: n1, at: 5 s"))
+        return [repr(end) for end in SimCluster(topology, faults=faults).run([body] * len(topology.workers))]
 
     quick = found()
     for verb in VERBS:

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from simcluster.workloads.global_rng import borrowed
-from simcluster.workloads.initial.deferred import Deferred, Refuses, is_present
+from simcluster.workloads.initial.deferred import DeferredModel, RefusingWatch, is_present
 from simcluster.workloads.initial.tape import Unrecordable
 from simcluster.workloads.models.gpt import gpt
 from simcluster.workloads.models.mnist import mnist_mlp
@@ -62,7 +62,7 @@ def seeded(make: Callable[[], nn.Module]) -> Callable[[], nn.Module]:
 @pytest.mark.parametrize("name", MODELS)
 def test_each_parameter_alone_has_the_bits_of_the_whole_model(name: str) -> None:
     make = seeded(MODELS[name])
-    whole, deferred = dict(make().named_parameters()), Deferred(make)
+    whole, deferred = dict(make().named_parameters()), DeferredModel(make)
     found = dict(deferred.model.named_parameters())
     assert list(found) == list(whole)
     for key, parameter in reversed(found.items()):
@@ -74,7 +74,7 @@ def test_each_parameter_alone_has_the_bits_of_the_whole_model(name: str) -> None
 @pytest.mark.parametrize("name", MODELS)
 def test_a_subset_is_filled_in_place_and_the_rest_takes_no_memory(name: str) -> None:
     make = seeded(MODELS[name])
-    whole, deferred = make(), Deferred(make)
+    whole, deferred = make(), DeferredModel(make)
     parameters = list(deferred.model.parameters())
     live, some = [parameter.detach() for parameter in parameters], parameters[::2]
     present = [is_present(parameter) for parameter in parameters]
@@ -86,7 +86,7 @@ def test_a_subset_is_filled_in_place_and_the_rest_takes_no_memory(name: str) -> 
 
 def test_buffers_plain_tensors_and_frozen_parameters_have_their_values_at_once() -> None:
     make = seeded(Own)
-    whole, found = make(), Deferred(make).model
+    whole, found = make(), DeferredModel(make).model
     assert isinstance(whole, Own)
     assert isinstance(found, Own)
     pairs: list[tuple[Tensor, Tensor]] = [*zip(whole.buffers(), found.buffers(), strict=True)]
@@ -95,20 +95,20 @@ def test_buffers_plain_tensors_and_frozen_parameters_have_their_values_at_once()
 
 
 def test_a_shared_parameter_stays_shared() -> None:
-    found = Deferred(seeded(Own)).model
+    found = DeferredModel(seeded(Own)).model
     assert isinstance(found, Own)
     assert found.tied.weight is found.embedding.weight
 
 
 def test_torchs_generator_is_left_as_it_was() -> None:
     before = torch.get_rng_state()
-    deferred = Deferred(seeded(Own))
+    deferred = DeferredModel(seeded(Own))
     deferred.fill(deferred.model.parameters())
     assert torch.equal(torch.get_rng_state(), before)
 
 
 def test_freed_weights_are_made_again_with_the_same_bits() -> None:
-    deferred = Deferred(seeded(mnist_mlp().model))
+    deferred = DeferredModel(seeded(mnist_mlp().model))
     parameters = list(deferred.model.parameters())
     deferred.fill(parameters)
     before = [parameter.detach().clone() for parameter in parameters]
@@ -131,18 +131,18 @@ def test_a_model_that_cannot_be_followed_is_refused() -> None:
 
     for make in (orthogonal, through_numpy, lambda: nn.LSTM(2, 2)):
         with pytest.raises(Unrecordable):
-            Deferred(make)
+            DeferredModel(make)
 
 
 def test_reading_an_absent_parameter_is_refused_where_a_models_own_code_may() -> None:
-    parameter = next(Deferred(seeded(mnist_mlp().model)).model.parameters())
-    with Refuses(), pytest.raises(Unrecordable):  # type: ignore[no-untyped-call]
+    parameter = next(DeferredModel(seeded(mnist_mlp().model)).model.parameters())
+    with RefusingWatch(), pytest.raises(Unrecordable):  # type: ignore[no-untyped-call]
         parameter.sum()
 
 
 @pytest.mark.parametrize("name", MODELS)
 def test_a_model_made_alike_is_the_same_in_all_that_is_not_random(name: str) -> None:
-    exact, alike = Deferred(seeded(MODELS[name])), Deferred(seeded(MODELS[name]), alike=True)
+    exact, alike = DeferredModel(seeded(MODELS[name])), DeferredModel(seeded(MODELS[name]), alike=True)
     for a, b in zip(exact.model.parameters(), alike.model.parameters(), strict=True):
         assert (a.shape, a.dtype, is_present(a)) == (b.shape, b.dtype, is_present(b))
     for a, b in zip(exact.model.buffers(), alike.model.buffers(), strict=True):
@@ -155,7 +155,7 @@ def test_values_alike_have_the_distribution_of_the_exact_ones_and_are_the_same_e
         nn.init.normal_(model[1].weight, mean=3.0, std=0.5)
         return model
 
-    deferred = Deferred(seeded(make), alike=True)
+    deferred = DeferredModel(seeded(make), alike=True)
     uniform, normal = (deferred.value(layer.weight) for layer in deferred.model)  # type: ignore[arg-type]
     # 524,288 numbers of which the first 65,521 differ: a mean of those is off by 3 deviations of 0.5 / 256 = 0.006.
     assert abs(float(normal.mean()) - 3.0) < 0.006
@@ -175,6 +175,6 @@ def test_making_a_model_alike_draws_nothing() -> None:
         drawn.append(not torch.equal(before, torch.get_rng_state()))
         return model
 
-    Deferred(make, alike=True)
-    Deferred(make)
+    DeferredModel(make, alike=True)
+    DeferredModel(make)
     assert drawn == [False, True]

@@ -10,19 +10,19 @@ from typing import Any
 import pytest
 
 from simcluster.errors import UsageError
-from simcluster.lm.load.arrivals import Offered
+from simcluster.lm.load.arrivals import OfferedRequest
 from simcluster.lm.load.metrics import figures
-from simcluster.lm.serving.client.client import Outcome, load_on
+from simcluster.lm.serving.client.client import LoadOutcome, load_on
 from simcluster.lm.serving.client.endpoint import Endpoint, endpoint_of
 from tests.lm.serving.client.scripted import DONE, END, HEAD, Asked, Script, Write, delta, event, serving, well
 
-THREE = [Offered(0.0, 5, 4), Offered(0.01, 50, 1), Offered(0.02, 5, 2)]
+THREE = [OfferedRequest(0.0, 5, 4), OfferedRequest(0.01, 50, 1), OfferedRequest(0.02, 5, 2)]
 
 
 def loaded(
-    script: Script, requests: Sequence[Offered] = (Offered(0.0, 5, 4),), path: str = "", **how: Any
-) -> tuple[Outcome, Asked]:
-    async def run() -> tuple[Outcome, Asked]:
+    script: Script, requests: Sequence[OfferedRequest] = (OfferedRequest(0.0, 5, 4),), path: str = "", **how: Any
+) -> tuple[LoadOutcome, Asked]:
+    async def run() -> tuple[LoadOutcome, Asked]:
         async with serving(script) as (url, asked):
             endpoint = endpoint_of(url + path, "m", None, False, how.pop("ignore_eos", False))
             return await load_on(endpoint, requests, **how), asked
@@ -166,12 +166,12 @@ def test_more_requests_than_a_pool_of_connections_are_in_flight_at_once() -> Non
         await everyone.wait()
         await well(body, write)
 
-    outcome, _ = loaded(together, [Offered(0.0, 1, 1)] * 150)
+    outcome, _ = loaded(together, [OfferedRequest(0.0, 1, 1)] * 150)
     assert {one.error for one in outcome.answers} == {""}
 
 
 def test_a_port_where_no_server_listens_is_told() -> None:
-    async def run() -> Outcome:
+    async def run() -> LoadOutcome:
         async with serving(well) as (url, _):
             pass
         return await load_on(endpoint_of(url, "m", None, False, False), THREE)

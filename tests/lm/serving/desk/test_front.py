@@ -11,18 +11,18 @@ import pytest
 from simcluster_backends.sim.run import run_bodies
 
 from simcluster.errors import PeerLost
-from simcluster.lm.engine.desk import Cancel, Load
-from simcluster.lm.engine.limits import Limits
+from simcluster.lm.engine.desk import Cancel, EngineLoad
+from simcluster.lm.engine.limits import EngineLimits
 from simcluster.lm.request import Request
 from simcluster.lm.serving import host
 from simcluster.lm.serving.desk import lines
-from simcluster.lm.serving.desk.bridge import HOST, Bridge, FarFront
-from simcluster.lm.serving.desk.front import Answer, End, Front, Unavailable
+from simcluster.lm.serving.desk.bridge import HOST, BrokerClient, BrokerServer
+from simcluster.lm.serving.desk.front import AnswerEnd, PendingAnswer, RequestBroker, Unavailable
 from simcluster.lm.serving.pacer import TICK_S, pace
-from simcluster.lm.serving.setup import Layout, Placed
+from simcluster.lm.serving.setup import PlacementLayout, PlacementState
 
 if TYPE_CHECKING:
-    from simcluster.lm.serving.program import Part
+    from simcluster.lm.serving.program import ServingPart
     from simcluster.transport import Transport
 
 
@@ -30,9 +30,9 @@ def request(number: int, most: int = 4) -> Request:
     return Request(str(number), (1, 2, 3), most)
 
 
-def a_front(**settings: Any) -> Front:
+def a_front(**settings: Any) -> RequestBroker:
     """Return an open desk of the running loop."""
-    front = Front(**settings)
+    front = RequestBroker(**settings)
     front.open(asyncio.get_running_loop().call_soon_threadsafe)
     return front
 
@@ -48,7 +48,7 @@ def test_an_answer_has_its_tokens_in_order_and_one_end() -> None:
         front.end("0", "stop")
         front.end("0", "error", "a second end")
         front.token("0", 9)
-        assert await answer.more() == ([], End("stop"))
+        assert await answer.more() == ([], AnswerEnd("stop"))
         assert (answer.tokens, front.open_requests, front.is_idle) == ([7, 8], 0, True)
 
     asyncio.run(run())
@@ -60,20 +60,20 @@ def test_an_interrupt_tells_open_answers_that_the_server_is_stopping() -> None:
         answer = front.ask(request(0))
         with pytest.raises(KeyboardInterrupt), host.in_this_process(front, "a key"):
             raise KeyboardInterrupt
-        assert await answer.more() == ([], End("error", "the server is stopping"))
+        assert await answer.more() == ([], AnswerEnd("error", "the server is stopping"))
 
     asyncio.run(run())
 
 
 def test_a_request_of_another_thread_wakes_the_engines_loop() -> None:
-    async def engine(front: Front, order: list[Any]) -> None:
+    async def engine(front: RequestBroker, order: list[Any]) -> None:
         front.open(asyncio.get_running_loop().call_soon_threadsafe)
         opened.set()
         order.append(await front.next())
         front.token("0", 7)
         front.end("0", "length")
 
-    async def ask(front: Front) -> tuple[list[int], End | None]:
+    async def ask(front: RequestBroker) -> tuple[list[int], AnswerEnd | None]:
         answer = front.ask(request(0))
         tokens: list[int] = []
         while True:
@@ -82,11 +82,11 @@ def test_a_request_of_another_thread_wakes_the_engines_loop() -> None:
             if end is not None:
                 return tokens, end
 
-    front, orders, opened = Front(), list[Any](), threading.Event()
+    front, orders, opened = RequestBroker(), list[Any](), threading.Event()
     thread = threading.Thread(target=lambda: asyncio.run(engine(front, orders)))
     thread.start()
     opened.wait()
-    assert asyncio.run(ask(front)) == ([7], End("length"))
+    assert asyncio.run(ask(front)) == ([7], AnswerEnd("length"))
     thread.join()
     assert orders == [request(0)]
 
@@ -94,7 +94,7 @@ def test_a_request_of_another_thread_wakes_the_engines_loop() -> None:
 def test_a_limited_number_of_requests_is_open_and_none_before_the_model_is_loaded() -> None:
     async def run() -> None:
         with pytest.raises(Unavailable, match="the model is being loaded"):
-            Front().ask(request(0))
+            RequestBroker().ask(request(0))
         front = a_front(most=2)
         front.ask(request(0))
         front.ask(request(1))
@@ -126,7 +126,7 @@ def test_a_closed_desk_ends_its_answers_with_the_reason_and_can_be_opened_again(
         front = a_front()
         answer = front.ask(request(0))
         front.close("rank 1 (b) is lost")
-        assert await answer.more() == ([], End("error", "rank 1 (b) is lost"))
+        assert await answer.more() == ([], AnswerEnd("error", "rank 1 (b) is lost"))
         with pytest.raises(Unavailable, match="rank 1"):
             front.ask(request(1))
         front.open(asyncio.get_running_loop().call_soon_threadsafe)
@@ -146,7 +146,7 @@ def test_the_queue_ends_with_the_load_that_has_begun_it() -> None:
         for _ in answers:
             await front.next()
         now_s[0] = 1.0
-        front.load(Load(1, 2, 0.5, 0, ()))
+        front.load(EngineLoad(1, 2, 0.5, 0, ()))
         now_s[0] = 2.0
         front.token("0", 7)
         assert [answer.begun_s for answer in answers] == [1.0, None, None]
@@ -159,7 +159,7 @@ def test_virtual_time_is_at_most_a_tick_ahead_of_real_time_and_stands_still_whil
     """In real time every computation of 1 s virtual takes 0.3 s here, then 2 s: it is blocked for the rest, or late."""
     now_s, blocked_s = [100.0], list[float]()
 
-    class Idle(Front):
+    class Idle(RequestBroker):
         def wait(self, most_s: float) -> None:
             now_s[0] += 50.0  # a night without requests
             self.is_asked = True
@@ -198,16 +198,16 @@ def test_virtual_time_is_at_most_a_tick_ahead_of_real_time_and_stands_still_whil
 
 def test_counts_of_all_engines_are_added_up_and_the_placement_is_the_last_ones() -> None:
     """Each engine counts from 0. The first one prefills 7 tokens and then 9 in all, the second one 4."""
-    placed = Placed(Layout("replicas", (0, 2), (3, 3)), Limits(10, 100, 50), {1: "killed"})
+    placed = PlacementState(PlacementLayout("replicas", (0, 2), (3, 3)), EngineLimits(10, 100, 50), {1: "killed"})
 
     async def run() -> None:
         front, seen = a_front(), list[int]()
         front.watch(lambda load: seen.append(front.engines))
         for prefilled, preemptions in ((7, 1), (9, 2)):
-            front.load(Load(1, 0, 0.5, preemptions, (), prefilled))
+            front.load(EngineLoad(1, 0, 0.5, preemptions, (), prefilled))
         front.pause()
         front.open(asyncio.get_running_loop().call_soon_threadsafe, placed)
-        front.load(Load(1, 0, 0.5, 0, (), 4))
+        front.load(EngineLoad(1, 0, 0.5, 0, (), 4))
         assert (front.counts["prefilled"], front.counts["preemptions"], front.engines) == (13, 2, 2)
         assert front.placed == placed
         assert seen == [1, 1, 2, 2]  # the third one when the second engine began
@@ -215,14 +215,14 @@ def test_counts_of_all_engines_are_added_up_and_the_placement_is_the_last_ones()
     asyncio.run(run())
 
 
-class Opening(Front):
+class Opening(RequestBroker):
     """Says when it is opened, to the loop in which it was made."""
 
     def __init__(self) -> None:
         super().__init__()
         self._loop, self.opened, self.is_waiting = asyncio.get_running_loop(), asyncio.Event(), False
 
-    def open(self, wake: Any = None, placed: Placed | None = None) -> None:
+    def open(self, wake: Any = None, placed: PlacementState | None = None) -> None:
         super().open(wake, placed)
         self.is_waiting = False
         self._loop.call_soon_threadsafe(self.opened.set)
@@ -235,15 +235,15 @@ class Opening(Front):
 def test_an_engine_elsewhere_serves_over_the_bridge_and_says_why_it_ends() -> None:
     async def run() -> None:
         front = Opening()
-        bridge = Bridge(front)
+        bridge = BrokerServer(front)
         bridge.start()
-        stranger = await FarFront.connected(bridge.port, "another key", "a")
+        stranger = await BrokerClient.connected(bridge.port, "another key", "a")
         stranger.ready()
         assert await stranger.next() is None  # its connection was closed
         await stranger.close()
         assert front.why_not == "the model is being loaded"
 
-        far = await FarFront.connected(bridge.port, bridge.key, "a")
+        far = await BrokerClient.connected(bridge.port, bridge.key, "a")
         far.ready()
         await front.opened.wait()
         first, second = front.ask(request(0)), front.ask(request(1))
@@ -256,7 +256,7 @@ def test_an_engine_elsewhere_serves_over_the_bridge_and_says_why_it_ends() -> No
         front.cancel(second)
         assert await far.next() == Cancel("1")
         await far.failed("rank 1 (b) is lost")
-        assert await second.more() == ([], End("error", "rank 1 (b) is lost"))
+        assert await second.more() == ([], AnswerEnd("error", "rank 1 (b) is lost"))
         bridge.close()
 
     asyncio.run(run())
@@ -280,16 +280,20 @@ def test_what_is_left_of_each_request_goes_to_the_next_engine_and_no_token_comes
         assert [await front.next(), await front.next()] == [
             Request("0", (1, 2, 7), 2, ends=frozenset({9})), asked[4].request
         ]  # fmt: skip
-        assert [answer.outcome for answer in asked[1:4]] == [End("stop"), End("length"), End("cancelled")]
+        assert [answer.outcome for answer in asked[1:4]] == [
+            AnswerEnd("stop"),
+            AnswerEnd("length"),
+            AnswerEnd("cancelled"),
+        ]
         front.token("0", 8)
         front.end("0", "stop")
-        assert await asked[0].more() == ([7, 8], End("stop"))
+        assert await asked[0].more() == ([7, 8], AnswerEnd("stop"))
         assert front.open_requests == 1
 
     asyncio.run(run())
 
 
-async def said_to(bridge: Bridge, *messages: lines.Up) -> bytes:
+async def said_to(bridge: BrokerServer, *messages: lines.Up) -> bytes:
     """Say *messages* over a connection of their own; return what comes back until the bridge has closed it."""
     reader, writer = await asyncio.open_connection(HOST, bridge.port)
     writer.writelines(lines.written(message) for message in messages)
@@ -303,9 +307,9 @@ async def said_to(bridge: Bridge, *messages: lines.Up) -> bytes:
 def test_an_engine_whose_process_dies_is_named_unless_another_one_takes_its_place() -> None:
     async def run() -> None:
         front = Opening()
-        bridge = Bridge(front)
+        bridge = BrokerServer(front)
         bridge.start()
-        first = await FarFront.connected(bridge.port, bridge.key, "a")
+        first = await BrokerClient.connected(bridge.port, bridge.key, "a")
         first.ready()
         await front.opened.wait()
         answer = front.ask(request(0))
@@ -313,14 +317,16 @@ def test_an_engine_whose_process_dies_is_named_unless_another_one_takes_its_plac
         first.token("0", 7)
         assert await answer.more() == ([7], None)
         front.opened.clear()
-        second = await FarFront.connected(bridge.port, bridge.key, "b")  # the first one hangs, and is not closed
-        second.ready(Placed(Layout("alone", (1,), (3,)), Limits(10, 100, 50), {0: "no heartbeat"}))
+        second = await BrokerClient.connected(bridge.port, bridge.key, "b")  # the first one hangs, and is not closed
+        second.ready(
+            PlacementState(PlacementLayout("alone", (1,), (3,)), EngineLimits(10, 100, 50), {0: "no heartbeat"})
+        )
         await front.opened.wait()
         assert await first.next() is None
         assert front.placed is not None
         assert (front.placed.layout.ranks, front.placed.lost) == ((1,), {0: "no heartbeat"})
         assert await second.next() == Request("0", (1, 2, 3, 7), 3)
-        assert await said_to(bridge, lines.Hello(bridge.key, "a"), lines.Failed("b is lost")) == b""
+        assert await said_to(bridge, lines.HelloMessage(bridge.key, "a"), lines.FailureMessage("b is lost")) == b""
         assert (answer.outcome, front.why_not) == (None, "")  # the first one learned late that it has been replaced
         second.token("0", 8)
         assert await answer.more() == ([8], None)
@@ -329,7 +335,7 @@ def test_an_engine_whose_process_dies_is_named_unless_another_one_takes_its_plac
             await asyncio.sleep(0.001)
         assert (answer.outcome, front.why_not) == (None, "")
         bridge.lose()
-        assert await answer.more() == ([], End("error", "b is lost: its process ended"))
+        assert await answer.more() == ([], AnswerEnd("error", "b is lost: its process ended"))
         await first.close()
         bridge.close()
 
@@ -337,16 +343,16 @@ def test_an_engine_whose_process_dies_is_named_unless_another_one_takes_its_plac
 
 
 def test_a_node_that_fails_leaves_the_answers_to_the_others_and_a_run_that_fails_ends_them() -> None:
-    front, loss = Front(), PeerLost(1, "n1", "crashed by the fault plan")
+    front, loss = RequestBroker(), PeerLost(1, "n1", "crashed by the fault plan")
 
     async def take(node: object, desk: object) -> None:
         raise loss
 
-    async def life() -> Answer:
+    async def life() -> PendingAnswer:
         front.open()
         answer = front.ask(request(0))
         with pytest.raises(PeerLost):  # of a node without the desk
-            await host._paced(cast("Transport", None), cast("Part", SimpleNamespace(take=take)), front)
+            await host._paced(cast("Transport", None), cast("ServingPart", SimpleNamespace(take=take)), front)
         assert (front.why_not, front.open_requests) == ("", 1)
         return answer
 
@@ -356,4 +362,4 @@ def test_a_node_that_fails_leaves_the_answers_to_the_others_and_a_run_that_fails
         assert answers[0].outcome is None
         raise loss
     assert front.why_not == str(loss)
-    assert answers[0].outcome == End("error", str(loss))
+    assert answers[0].outcome == AnswerEnd("error", str(loss))
