@@ -193,6 +193,7 @@ def test_a_graph_of_networkx_with_any_attributes_is_a_topology_and_an_overlay_or
             overlay_of(graph, max(len(graph), 1), 0)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("seed", range(3))
 def test_a_configuration_of_any_model_family_is_planned_for_or_refused(seed: int, tmp_path: Path, command: Any) -> None:
     rng = random.Random(seed)
@@ -206,6 +207,7 @@ def test_a_configuration_of_any_model_family_is_planned_for_or_refused(seed: int
         _planned(folder, command)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("seed", range(3))
 def test_a_gguf_file_with_any_metadata_is_planned_for_or_refused(seed: int, tmp_path: Path, command: Any) -> None:
     rng = random.Random(seed)

@@ -116,6 +116,7 @@ def calls_to_read(count: int, fault: dict[str, Any]) -> int:
     return sum(entry.callcount for entry in profile.getstats())
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", ["join", "cut"])
 def test_the_work_of_reading_faults_rises_with_their_number_alone(kind: str) -> None:
     where = {"node": "n1"} if kind == "join" else {"link": "n1-sw"}
@@ -125,6 +126,7 @@ def test_the_work_of_reading_faults_rises_with_their_number_alone(kind: str) -> 
     assert (more - few) / 50 < 400
 
 
+@pytest.mark.slow
 def test_the_number_of_faults_and_of_their_spells_is_limited() -> None:
     crash = {"kind": "crash", "node": "n1", "at": "1 ms"}
     with pytest.raises(UsageError, match=f"expected at most {FAULTS_LIMIT} faults"):
@@ -176,6 +178,7 @@ async def raises(node, replica):
 """
 
 
+@pytest.mark.slow
 def test_an_error_of_own_code_does_not_colour_a_terminal(tmp_path: Path) -> None:
     (tmp_path / "own.py").write_text(OWN)
     (tmp_path / "x.yaml").write_text(

@@ -27,6 +27,7 @@ def numbers(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
     return found
 
 
+@pytest.mark.slow
 def test_a_new_thread_begins_with_as_many_as_the_machine_has(numbers: dict[str, Any]) -> None:
     """Otherwise the tests below could not fail."""
     assert numbers["a new thread"] == 3

@@ -45,6 +45,7 @@ def runs(folder: Path, options: dict[str, Any], environment: dict[str, str], *ba
     return [json.loads(line) for line in done.stdout.splitlines()]
 
 
+@pytest.mark.slow
 def test_portable_kernels_make_unlike_capabilities_agree(tmp_path: Path) -> None:
     """And so on every backend, whose nodes hear of it in their own processes."""
     here = runs(tmp_path / "here", {"portable": True}, {}, "sim", "sockets", "torch")
@@ -57,6 +58,7 @@ def test_portable_kernels_make_unlike_capabilities_agree(tmp_path: Path) -> None
             assert "MKL_CBWR=COMPATIBLE" in node["numerics"]["blas"]
 
 
+@pytest.mark.slow
 def test_without_them_unlike_capabilities_may_differ_and_each_says_which_it_was(tmp_path: Path) -> None:
     native = simcluster.run(EXPERIMENT, out=tmp_path / "here", report=False).summary
     (old,) = runs(tmp_path / "old", {}, AS_OLD, "sim")
@@ -80,6 +82,7 @@ def test_a_process_that_has_computed_already_is_refused_with_the_variables_to_se
     assert not (tmp_path / "run").exists()
 
 
+@pytest.mark.slow
 def test_a_product_that_only_mkl_has_computed_is_noticed_too() -> None:
     """torch chooses its own kernels later than that."""
     code = (
@@ -104,6 +107,7 @@ def test_portable_is_true_or_false(backend: str, tmp_path: Path) -> None:
     assert not (tmp_path / "run").exists()
 
 
+@pytest.mark.slow
 def test_what_computes_nothing_has_no_kernels(tmp_path: Path) -> None:
     run = simcluster.run(EXPERIMENT | {"numerics": "none"}, out=tmp_path / "run", report=False)
     assert all("numerics" not in node for node in run.summary["nodes"].values())

@@ -181,6 +181,7 @@ def test_a_formatted_quantity_is_right_to_four_digits(value: float) -> None:
         assert parse_bandwidth(units.format_bandwidth(value)) == pytest.approx(value, rel=5.01e-4)
 
 
+@pytest.mark.slow
 @given(st.sampled_from(sorted(units.BANDWIDTHS)), st.integers(min_value=1, max_value=10**9))
 def test_whole_numbers_of_every_unit_are_exact(unit: str, count: int) -> None:
     assert parse_bandwidth(f"{count} {unit}") == float(count * units.BANDWIDTHS[unit])

@@ -39,11 +39,13 @@ print(json.dumps([run.summary["steps"], asked]))
 """
 
 
+@pytest.mark.slow
 def test_a_simulation_imports_nothing_that_only_a_unix_has(tmp_path: Path) -> None:
     done = subprocess.run([sys.executable, "-c", WITHOUT_UNIX], cwd=tmp_path, capture_output=True, text=True)
     assert (done.stdout, done.stderr) == ("[2, []]\n", "")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("arguments", "part"),
     [

@@ -35,6 +35,7 @@ def client() -> Iterator[Any]:
         yield client
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("path", SOURCES, ids=by_name)
 def test_a_notebook_runs_and_its_answer_holds(path: Path, client: Any, tmp_path: Path) -> None:
     notebook = read(path)
@@ -68,6 +69,7 @@ def test_a_stored_notebook_has_its_sources_and_its_outputs(path: Path) -> None:
     assert any("image/png" in output.get("data", {}) for cell in code for output in cell.outputs)
 
 
+@pytest.mark.slow
 def test_a_claim_that_is_not_true_fails(client: Any, tmp_path: Path) -> None:
     import nbformat
     from nbclient.exceptions import CellExecutionError
@@ -128,6 +130,7 @@ def test_every_notebook_has_claims_and_only_cells_that_run_on_this_machine_are_m
         assert bool(measured) == ('"sockets"' in path.read_text(encoding="utf-8"))
 
 
+@pytest.mark.slow
 def test_the_documentation_lists_every_notebook() -> None:
     text = (ROOT / "docs" / "notebooks.md").read_text(encoding="utf-8")
     assert sorted(re.findall(r"\]\(\.\./notebooks/(\w+)\.ipynb\)", text)) == [path.stem for path in SOURCES]

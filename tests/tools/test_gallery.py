@@ -27,6 +27,7 @@ PAGE = (ROOT / "docs" / "gallery.md").read_text(encoding="utf-8")
 README = (ROOT / "README.md").read_text(encoding="utf-8")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", images())
 def test_a_picture_is_drawn_again_to_the_same_bytes(name: str) -> None:
     assert is_current(name, images()[name]()), f"`python -m tools.gallery {name}` draws it again"
@@ -115,6 +116,7 @@ def test_the_recorded_weights_are_the_same_in_the_simulator_and_over_tcp() -> No
     assert Path(ROOT / "docs" / "figures" / "terminal.svg").read_text(encoding="utf-8").count(weights.pop()) == 2
 
 
+@pytest.mark.slow
 def test_the_recorded_run_in_the_simulator_is_the_one_of_now(tmp_path: Path) -> None:
     """Virtual time, loss, messages and bytes are the same on every machine, and the weights with the same kernels."""
     summary = simcluster.run("quickstart", out=tmp_path / "run", report=False).summary

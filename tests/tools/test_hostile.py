@@ -102,6 +102,7 @@ def test_the_clients_would_notice_if_nobody_sent_them_away(monkeypatch: pytest.M
     assert how == "HELD OPEN"
 
 
+@pytest.mark.slow
 def test_a_run_among_hostile_clients_ends_as_if_it_were_alone(tmp_path: Path) -> None:
     report = hostile.hold(tmp_path, seconds=2.0, seed=1, pace_s=0.1, after_s=6.0, left_alone=hostile.alone_in_simulator)
     assert report.faults == []

@@ -63,6 +63,7 @@ def test_a_wrong_request_gets_its_status_and_an_error_of_the_apis_shape(found: S
     error_in(answer)
 
 
+@pytest.mark.slow
 def test_nothing_is_left_of_hostile_clients_and_the_answers_are_those_of_before(found: Serving) -> None:
     before = found.complete().json()["choices"]
     asyncio.run(besieged(found))  # what any load takes

@@ -70,6 +70,7 @@ def started_nodes(process: subprocess.Popen[str], count: int) -> bool:
     return len(psutil.Process(process.pid).children(recursive=True)) >= count
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "ready",
     [
@@ -88,6 +89,7 @@ def test_ctrl_c_before_anything_was_run_leaves_nothing(
     assert list(tmp_path.rglob("*")) == []
 
 
+@pytest.mark.slow
 def test_ctrl_c_ends_a_simulated_algorithm_that_never_lets_go(tmp_path: Path) -> None:
     (tmp_path / "algo.py").write_text(SPINS)
     (tmp_path / "own.yaml").write_text(
@@ -120,6 +122,7 @@ def test_ctrl_c_within_a_task_group_leaves_no_task_behind() -> None:
     assert asyncio.all_tasks(cluster.loop) == set()
 
 
+@pytest.mark.slow
 def test_ctrl_c_says_how_to_go_on_from_the_last_checkpoint(tmp_path: Path) -> None:
     (tmp_path / "long.yaml").write_text(
         "topology: thunderbolt-mesh-4\nalgorithm: all_reduce_dp\nworkload: quadratic\nstop: {steps: 1000000}\n"

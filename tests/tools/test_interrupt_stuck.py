@@ -79,15 +79,18 @@ def begun(code: str, name: str, backend: str, folder: Path) -> Command:
     return Command(["run", "own.yaml", "--backend", backend, "--no-report", "--out", "out"], folder)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("code", "name"), [(SWALLOWS, "swallows"), (REFUSES_TO_END, "refuses")])
 def test_ctrl_c_ends_a_simulated_algorithm_that_swallows_it(code: str, name: str, tmp_path: Path) -> None:
     ends(begun(code, name, "sim", tmp_path), tmp_path)
 
 
+@pytest.mark.slow
 def test_a_second_ctrl_c_ends_at_once(tmp_path: Path) -> None:
     ends(begun(SWALLOWS, "swallows", "sim", tmp_path), tmp_path, presses=2)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("backend", ["sim", "torch"])
 def test_ctrl_c_ends_a_command_whose_device_computes_for_ever(backend: str, tmp_path: Path) -> None:
     ends(begun(COMPUTES, "computes", backend, tmp_path), tmp_path)

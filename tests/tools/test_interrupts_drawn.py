@@ -30,6 +30,7 @@ def test_so_is_the_end_of_one_that_still_sets_up_its_path() -> None:
     assert not IN_SITE.fullmatch(said + "more")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("seed", "backend", "command", "moment"), SEEDS)
 def test_a_ctrl_c_at_a_random_moment_ends_in_order(seed: int, backend: str, command: str, moment: str) -> None:
     case = draw(seed, backend)

@@ -16,6 +16,7 @@ from tools.lookahead_by_chance.smaller import shrink
 SEEDS = 100
 
 
+@pytest.mark.slow
 def test_programs_are_the_same_with_computed_schedules_and_message_by_message() -> None:
     compared = [compare(draw(seed)) for seed in range(SEEDS)]
     assert {seed: each.differences for seed, each in enumerate(compared) if each.differences} == {}
@@ -31,6 +32,7 @@ def found() -> str:
     return next((str(list(each)) for seed in range(SEEDS) if (each := compare(draw(seed)).differences)), "")
 
 
+@pytest.mark.slow
 def test_it_finds_ranks_that_go_on_in_rank_order(monkeypatch: pytest.MonkeyPatch) -> None:
     def by_rank(course: object, over: int, starts_s: Any, entered: object) -> list[int]:
         return sorted(range(len(starts_s)), key=starts_s.tolist().__getitem__)
@@ -49,6 +51,7 @@ def test_it_finds_ranks_that_are_held_whatever_happens(monkeypatch: pytest.Monke
     assert "declining: spans" in found()
 
 
+@pytest.mark.slow
 def test_a_program_that_differs_is_made_small(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(SuspendedRanks, "note", lambda self, at_s, number: None)
     program = draw(0)

@@ -50,6 +50,7 @@ except ConnectionRefusedError:
 """
 
 
+@pytest.mark.slow
 @needs_hosts
 @pytest.mark.parametrize("network", NETWORKS, ids=lambda network: network.name)
 def test_every_host_reaches_every_other_and_the_launcher(network: Network) -> None:
@@ -71,6 +72,7 @@ def test_hosts_have_their_own_settings_and_this_machine_keeps_its(tmp_path: Path
         assert setting.read_text() == before
 
 
+@pytest.mark.slow
 @needs_hosts
 @pytest.mark.parametrize("way", [signal.SIGKILL, signal.SIGTERM, signal.SIGINT])
 def test_nothing_stays_however_the_builder_ends(way: signal.Signals) -> None:
@@ -99,6 +101,7 @@ def test_nothing_stays_however_the_builder_ends(way: signal.Signals) -> None:
     wait_for(lambda: not any(psutil.pid_exists(pid) for pid in [*pids, *(relay.pid for relay in relays)]))
 
 
+@pytest.mark.slow
 @needs_hosts
 def test_a_scenario_is_calibrated_run_and_predicted(tmp_path: Path) -> None:
     asked = (tmp_path, [PAIR], ["all_reduce_dp"], [Size(20_000, 6)], 1)

@@ -27,16 +27,19 @@ def found(seeds: int = 60) -> str:
     return ""
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("seed", range(SEEDS))
 def test_every_request_is_answered_once_with_the_tokens_of_one_process(seed: int) -> None:
     assert broken(seed) == []
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("seed", range(8))
 def test_generate_gives_the_tokens_of_one_process_under_the_same_faults(seed: int) -> None:
     assert broken_when_generated(seed) == []
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("seed", [0, 1])
 def test_real_nodes_that_get_a_signal_do_not_change_a_token(seed: int) -> None:
     assert broken_on_processes(seed) == []
@@ -46,6 +49,7 @@ def test_a_seed_is_the_same_case_again() -> None:
     assert drawn(5) == drawn(5)
 
 
+@pytest.mark.slow
 def test_it_finds_a_desk_that_hands_out_the_whole_request_again(monkeypatch: pytest.MonkeyPatch) -> None:
     def whole(request: Request, tokens: Any) -> Request:
         return request
@@ -65,11 +69,13 @@ def test_it_finds_an_engine_that_keeps_the_blocks_of_a_cancelled_request(monkeyp
     assert "blocks" in found()
 
 
+@pytest.mark.slow
 def test_it_finds_a_group_that_keeps_the_placement_of_before(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(seat, "placed_again", lambda setup, members: setup)
     assert found() != ""
 
 
+@pytest.mark.slow
 def test_it_finds_answers_that_end_as_cancelled_with_their_engine(monkeypatch: pytest.MonkeyPatch) -> None:
     class Forgetful(front.RequestBroker):
         def pause(self) -> None:

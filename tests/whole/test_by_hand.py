@@ -9,6 +9,7 @@ import pytest
 from tools.by_hand import both
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("portable", [False, True])
 def test_nodes_started_by_hand_end_with_the_simulators_bits(portable: bool, tmp_path: Path) -> None:
     """Products of 256 x 784 x 512 are large enough for OpenMP to part them. All of them: `make by-hand`."""

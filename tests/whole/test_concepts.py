@@ -60,6 +60,7 @@ def test_the_index_lists_every_page_and_there_are_many_questions() -> None:
     assert sum(len(QUESTION.findall(page.read_text(encoding="utf-8"))) for page in PAGES) >= 45
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["clock", "contention"])
 def test_the_cells_of_a_page_are_a_script_that_runs(name: str, tmp_path: Path) -> None:
     page = DOCS / "concepts" / f"{name}.md"

@@ -66,6 +66,7 @@ def found(
     return first, second, other
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ALGORITHMS)
 def test_two_processes_agree_to_the_bit_and_another_seed_does_not(name: str, found: Any) -> None:
     first, second, other = (summaries[name] for summaries in found)

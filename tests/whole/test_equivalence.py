@@ -37,6 +37,7 @@ def experiment(size: int, algorithm: dict[str, Any], steps: int = 12, **workload
     }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("size", [2, 3, 5])
 @pytest.mark.parametrize(("name", "settings"), SYNCHRONOUS, ids=IDS)
 def test_simulator_and_sockets_agree_to_the_bit(name: str, settings: dict[str, Any], size: int, tmp_path: Path) -> None:
@@ -52,6 +53,7 @@ def test_simulator_and_sockets_agree_to_the_bit(name: str, settings: dict[str, A
         assert numbers["bytes"] == real.summary["links"][link]["bytes"] > 0, link
 
 
+@pytest.mark.slow
 def test_momentum_adam_and_uneven_shards_agree_too(tmp_path: Path) -> None:
     for index, workload in enumerate(
         [

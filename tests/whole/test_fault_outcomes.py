@@ -154,6 +154,7 @@ def test_the_declared_outcome_in_the_simulator(algorithm: str, fault: str, tmp_p
     check(algorithm, fault, "sim", tmp_path / "run")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("fault", "algorithm"), [(fault, name) for fault, names in ON_SOCKETS.items() for name in names]
 )
@@ -161,6 +162,7 @@ def test_the_declared_outcome_on_real_nodes(fault: str, algorithm: str, tmp_path
     check(algorithm, fault, "sockets", tmp_path / "run")
 
 
+@pytest.mark.slow
 def test_what_is_survived_changes_the_time_but_no_weight_of_a_synchronous_run(tmp_path: Path) -> None:
     for algorithm in ("sync_ps", "all_reduce_dp"):
         plain = {**experiment(algorithm, "slow-down", "sim"), "faults": []}

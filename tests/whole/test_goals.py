@@ -12,6 +12,7 @@ import simcluster
 SLOW_PI = {"topology.nodes.pi4.straggler": {"kind": "constant", "factor": 10}}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("algorithm", ["sync_ps", "edp", "all_reduce_dp"])
 def test_nine_of_ten_held_out_digits_are_read_after_the_default_run(algorithm: str, tmp_path: Path) -> None:
     run = simcluster.run("quickstart", algorithm=algorithm, out=tmp_path / "run", report=False)
@@ -25,6 +26,7 @@ def reached(accuracy: float, run: Any) -> float:
     return float(rows.time_s[rows.value >= accuracy].min())
 
 
+@pytest.mark.slow
 def test_asynchronous_training_is_sooner_there_when_one_pi_is_ten_times_slower(tmp_path: Path) -> None:
     sync, asynchronous = (
         simcluster.run("quickstart", algorithm=name, overrides=SLOW_PI, out=tmp_path / name, report=False)

@@ -39,6 +39,7 @@ def output(example: str, folder: Path) -> dict[str, Any]:
     }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("example", EXAMPLES)
 def test_an_example_gives_its_golden_output(example: str, tmp_path: Path) -> None:
     expected = json.loads((GOLDEN / f"{example}.json").read_text(encoding="utf-8"))

@@ -29,6 +29,7 @@ def tried() -> list[Found]:
     return [Found(**one) for one in found]
 
 
+@pytest.mark.slow
 def test_a_mutant_for_each_check_is_caught_and_the_page_says_by_what() -> None:
     told = without_numbers(FILE.read_text()).splitlines()
     for mutant, one in zip(FIRST, tried(), strict=True):
@@ -44,6 +45,7 @@ def test_every_mutant_can_be_put_into_the_library_and_has_its_line_on_the_page()
         mutant.put_into((ROOT / mutant.file).read_text(encoding="utf-8"))
 
 
+@pytest.mark.slow
 def test_the_library_as_it_is_passes_what_the_mutants_fail() -> None:
     for asked in {f"{mutant.algorithm} {mutant.options}": mutant for mutant in FIRST}.values():
         found = verify(asked.algorithm, **asked.options)

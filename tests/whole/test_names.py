@@ -19,6 +19,7 @@ if __name__ == "__main__":
 """
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("backend", ["sim", "sockets"])
 def test_a_users_own_module_named_backends_does_not_hide_ours(backend: str, tmp_path: Path) -> None:
     (tmp_path / "backends.py").write_text("MINE = 'my own'\n")

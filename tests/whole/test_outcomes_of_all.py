@@ -56,6 +56,7 @@ def agree(algorithm: str) -> bool:
     return claim is not None and bool(claim.replicas_agree)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("column", COLUMNS)
 @pytest.mark.parametrize("algorithm", sorted(ALGORITHMS))
 def test_what_the_table_says_comes_to_pass(algorithm: str, column: str) -> None:

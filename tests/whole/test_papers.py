@@ -14,6 +14,7 @@ from experiments.papers.frame.paper import Check, Paper, agrees, exceeds, verdic
 YES, NO = Check("one", "1", "1", True), Check("two", "2", "3", False)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", names())
 def test_it_comes_out_as_its_file_says(name: str) -> None:
     one = paper(name)

@@ -48,6 +48,7 @@ def as_before() -> Iterator[None]:
     logs.close()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("backend", ["sockets", "torch"])
 def test_every_real_node_says_at_its_end_what_it_did(backend: str, tmp_path: Path) -> None:
     simcluster.run(**RUN, backend=backend, out=tmp_path / "run", report=False)
@@ -59,6 +60,7 @@ def test_every_real_node_says_at_its_end_what_it_did(backend: str, tmp_path: Pat
         assert found[1] == name
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("backend", ["sockets", "torch"])
 def test_as_json_the_line_has_all_fields(backend: str, tmp_path: Path) -> None:
     logs.configure(LogSettings("json", "info"), io.StringIO())
@@ -76,6 +78,7 @@ def test_as_json_the_line_has_all_fields(backend: str, tmp_path: Path) -> None:
     assert ranks == {0, 1}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("backend", ["sockets", "torch"])
 def test_above_info_nodes_say_nothing(backend: str, tmp_path: Path) -> None:
     logs.configure(LogSettings(level="warning", loki="", component="run"), io.StringIO())
@@ -83,6 +86,7 @@ def test_above_info_nodes_say_nothing(backend: str, tmp_path: Path) -> None:
     assert [file.read_text() for file in (tmp_path / "run").glob("logs/*")] in ([], [""] * 2)
 
 
+@pytest.mark.slow
 def test_a_stuck_node_says_what_it_waits_for(tmp_path: Path) -> None:
     running = Running(job("waits_for_nothing", "ab", log_folder=tmp_path, options={"stuck_s": 4.0}))
     line = wait_for(lambda: (tmp_path / "a.log").exists() and (tmp_path / "a.log").read_text())
@@ -96,6 +100,7 @@ def test_a_stuck_node_says_what_it_waits_for(tmp_path: Path) -> None:
     assert running.result().error is not None
 
 
+@pytest.mark.slow
 def test_a_node_whose_machine_tells_nothing_runs_and_says_the_rest(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -115,6 +120,7 @@ def test_a_node_whose_machine_tells_nothing_runs_and_says_the_rest(
     assert "memory" not in said.getMessage()
 
 
+@pytest.mark.slow
 def test_a_sensor_that_hangs_does_not_silence_the_lines(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -173,6 +179,7 @@ def test_a_simulated_run_logs_no_lines_of_nodes(caplog: pytest.LogCaptureFixture
     assert [record for record in caplog.records if record.name == narrator.log.name] == []
 
 
+@pytest.mark.slow
 def test_a_launcher_learns_what_a_nodes_machine_tells(tmp_path: Path) -> None:
     seen: list[Any] = []
 

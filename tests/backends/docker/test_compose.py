@@ -76,6 +76,7 @@ def test_every_mounted_file_and_named_service_is_there() -> None:
     assert (ROOT / build["dockerfile"]).is_file()
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(sys.platform != "linux", reason="other systems have one loopback address")
 def test_the_commands_run_on_loopback_until_the_run_is_done(tmp_path: Path) -> None:
     for name in ("experiment.yaml", "topology.yaml"):

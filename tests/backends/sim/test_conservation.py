@@ -192,6 +192,7 @@ def _run(algorithm: str, keys: dict[str, Any], swarm: Swarm) -> tuple[Any, list[
     return outcome(cluster), [node.recorder.finish(None, 0.0).digest for node in cluster.members]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("algorithm", "keys"), ALGORITHMS_AND_SETTINGS, ids=lambda value: str(value))
 @settings(max_examples=15, deadline=None)
 @given(swarm=swarms())

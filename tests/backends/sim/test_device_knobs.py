@@ -78,6 +78,7 @@ def test_what_makes_work_slower_changes_the_trace(tmp_path: Path, key: str) -> N
     assert changed["weights_sha256"] == base["weights_sha256"]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("straggler", STRAGGLERS, ids=lambda straggler: straggler["kind"])
 def test_every_straggler_changes_the_trace_with_its_settings_and_the_random_ones_with_the_seed(
     tmp_path: Path, straggler: dict[str, Any]

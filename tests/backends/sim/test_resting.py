@@ -80,6 +80,7 @@ def test_clients_hold_weights_only_while_they_train_and_end_with_those_of_a_run_
     assert facts(run) == facts(trained(tmp_path / "kept", 40, numerics="real"))
 
 
+@pytest.mark.slow
 def test_a_message_is_kept_no_longer_than_its_client_trains(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     kept: list[int] = []
     drop = Replica.drop_weights

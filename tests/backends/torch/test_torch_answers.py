@@ -23,6 +23,7 @@ from tests.support.root import ROOT
 PLACED = {"kind": "pipeline", "nodes": {"n2": 1, "n0": 2}}  # n1 holds no layer
 
 
+@pytest.mark.slow
 def test_torchrun_gives_the_tokens_of_the_simulator_and_rank_0_alone_prints_them(command: Any, tmp_path: Path) -> None:
     folder_of(tmp_path, SIZES)
     (tmp_path / "star.yaml").write_text(yaml.safe_dump(Topology.star(3).document))
@@ -42,6 +43,7 @@ def test_torchrun_gives_the_tokens_of_the_simulator_and_rank_0_alone_prints_them
     assert [(node["node"], node["layers"]) for node in measured["nodes"]] == [("n2", 1), ("n0", 2)]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["pipeline", "tensor", "replicas"])
 def test_a_lost_node_ends_the_run_and_is_named(name: str, tmp_path: Path) -> None:
     folder_of(tmp_path, SIZES)

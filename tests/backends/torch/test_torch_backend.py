@@ -76,6 +76,7 @@ def record_of(outcome: RunRecord | RunError | None) -> RunRecord:
 # the promises
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("check", CHECKS, ids=lambda check: check.__name__)
 def test_promise(check: Callable[[RunBodies], None]) -> None:
     check(run_bodies)
@@ -98,6 +99,7 @@ def test_a_tensor_of_many_parts_arrives_whole_and_counts_as_one_message(monkeypa
 # whole runs
 
 
+@pytest.mark.slow
 def test_torchrun_gives_the_weights_of_the_simulator(tmp_path: Path) -> None:
     command = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "3"]
     script = [str(EXAMPLES / "two_runs.py"), str(EXAMPLES / "three.yaml"), str(tmp_path)]
@@ -117,6 +119,7 @@ def test_torchrun_gives_the_weights_of_the_simulator(tmp_path: Path) -> None:
         assert set(simulated) <= set(measured)
 
 
+@pytest.mark.slow
 def test_a_run_of_its_own_loses_one_that_is_killed_and_one_that_hangs(tmp_path: Path) -> None:
     names, told, seen = "abc", threading.Event(), Seen()
 

@@ -60,6 +60,7 @@ def lifted(bodies: Sequence[Body]) -> list[Any]:
     return run_bodies([lift(body) for body in bodies], device=install())
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("check", CHECKS, ids=lambda check: check.__name__)
 def test_promise(check: Callable[[RunBodies], None]) -> None:
     check(lifted)
@@ -178,6 +179,7 @@ def test_each_rank_needs_a_card_that_no_other_rank_uses(cards: list[str], can: b
     assert can_carry(cards) is can
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ALGORITHMS)
 def test_in_no_algorithm_does_a_carried_tensor_meet_one_of_the_host(name: str, device: torch.device) -> None:
     replicas = [workload().replica(rank, SIZE, SEED, STEPS, device=device) for rank in range(SIZE)]

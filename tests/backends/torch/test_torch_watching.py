@@ -38,6 +38,7 @@ def test_a_watcher_that_fails_ends_no_run() -> None:
     assert record_of(in_threads(job("ring", watcher=Seen(fail)))[0]).error is None
 
 
+@pytest.mark.slow
 def test_a_run_has_a_state_in_its_folder_while_it_goes_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("simcluster.watching.live_file.FIRST_S", 0.0)
     monkeypatch.setattr("simcluster.watching.live_file.INTERVAL_S", 0.0)

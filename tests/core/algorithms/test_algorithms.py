@@ -261,6 +261,7 @@ def test_edp_goes_on_without_a_lost_worker() -> None:
     assert torch.isfinite(replicas[0].parameters[0]).all()
 
 
+@pytest.mark.slow
 def test_real_digits_are_learnt_by_all_three() -> None:
     workload = mnist_mlp()
     for name in THE_FIRST:

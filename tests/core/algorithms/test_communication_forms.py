@@ -216,6 +216,7 @@ def test_two_groups_of_m_with_a_trunk_between_them(m: int, trunk_Bps: float) -> 
     assert elapsed_s(reducing("hierarchical", sites=sites), 2 * m, two) == close(expected)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("slow", [0.9, 0.6])
 @pytest.mark.parametrize("p", [3, 4, 8])
 def test_shares_by_bandwidth_keep_all_links_of_an_unequal_star_busy(p: int, slow: float) -> None:

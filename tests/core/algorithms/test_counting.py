@@ -47,6 +47,7 @@ def drawn_plan(rng: random.Random, names: list[str], whole_s: float) -> list[dic
     return plan
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("algorithm", sorted(set(ALGORITHMS) - set(JOINT)))
 def test_the_ledger_equals_the_count_whatever_happens_and_whenever_the_clock_stops_it(algorithm: str) -> None:
     rng, whole_s = random.Random(algorithm), lasts_s(algorithm)

@@ -59,6 +59,7 @@ def predicted(folder: Path, algorithm: Any, backend: str = "sim", **keys: Any) -
     return [node["predicted_peak_bytes"] for node in run.summary["nodes"].values()]
 
 
+@pytest.mark.slow
 def test_a_stage_holds_its_layers_and_the_activations_of_the_micro_batches_in_flight(tmp_path: Path) -> None:
     # Both hold one layer, the sum of its gradients and one that is added, the samples, and the joined batch of 4; an
     # output of 2 samples leaves while the gradient by it comes.
@@ -70,6 +71,7 @@ def test_a_stage_holds_its_layers_and_the_activations_of_the_micro_batches_in_fl
     assert gpipe == [both + 2 * OUTPUT, both + 2 * (OUTPUT + LOSS)]
 
 
+@pytest.mark.slow
 def test_zero_holds_a_part_of_what_its_stage_partitions(tmp_path: Path) -> None:
     # Of two layers between two ranks, each owns half: as much as one layer. What is kept from forward to backward:
     rest = DATA + BATCH + OUTPUT + LOSS
@@ -93,6 +95,7 @@ def test_a_tensor_parallel_rank_holds_its_shards_and_rank_0_the_whole_at_the_end
     assert found == [shards + 2 * shards + DATA + 2 * BATCH + kept + 2 * summed] * 2
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("algorithm", ["pipeline", {"name": "zero", "stage": 3}, "all_reduce_dp"])
 def test_a_device_with_the_predicted_memory_runs_and_with_a_byte_less_does_not(tmp_path: Path, algorithm: Any) -> None:
     limits = dict(zip("ab", predicted(tmp_path, algorithm), strict=True))
@@ -104,10 +107,12 @@ def test_a_device_with_the_predicted_memory_runs_and_with_a_byte_less_does_not(t
             predicted(tmp_path, algorithm, **{name: f"{limit - 1} B"})
 
 
+@pytest.mark.slow
 def test_a_real_run_states_the_simulators_prediction(tmp_path: Path) -> None:
     assert predicted(tmp_path, "pipeline", backend="sockets") == predicted(tmp_path, "pipeline")
 
 
+@pytest.mark.slow
 def test_a_real_node_also_holds_two_steps_from_which_its_group_continues_after_a_loss(tmp_path: Path) -> None:
     # Plain descent has no state, so each is the weights of both layers. The simulator knows that no node will be lost.
     simulated = predicted(tmp_path, "all_reduce_dp")

@@ -87,6 +87,7 @@ async def reads_in_shape(node: Transport, replica: Replica) -> None:
     await reads(node, replica)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("algorithm", "shared"), [(reads, 0.0), (reads_in_shape, 1.0)])
 def test_only_algorithms_that_say_so_share(algorithm: Any, shared: float, tmp_path: Path) -> None:
     keys = {"name": "one", "topology": {"generator": "star", "workers": 3}, "workload": "mnist_mlp", "numerics": "none"}

@@ -37,6 +37,7 @@ def run(out: Path, algorithm: dict[str, Any], faults: list[dict[str, Any]]) -> s
     )
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", MEAN)
 def test_a_run_restored_after_a_rank_came_back_has_the_weights_of_an_undisturbed_one(name: str, tmp_path: Path) -> None:
     algorithm = {"name": name, "output": "mean", **MEAN[name]}
@@ -84,6 +85,7 @@ def test_a_rank_that_came_back_alone_stays_in_the_checkpoints_as_it_was_lost(tmp
     assert '"1/1/0"' in (tmp_path / "step-00000003.json").read_text()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["edp", "softsync"])
 @pytest.mark.parametrize("back", ["alone", "with a worker"])
 def test_a_run_whose_server_began_again_without_its_model_fails(name: str, back: str, tmp_path: Path) -> None:

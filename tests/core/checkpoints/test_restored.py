@@ -105,6 +105,7 @@ def check(name: str, kind: str, rank: int, moment: float) -> None:
                 check_same(name, play(plan, folder, {"faults": []}, begin_with(found, read_experiment(plan))))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", IN_STEP)
 @settings(max_examples=5, deadline=None)
 @given(kind=st.sampled_from(FAULTS), rank=st.integers(0, 2), moment=st.floats(0.01, 0.99))
@@ -161,6 +162,7 @@ CRASHES: dict[str, Any] = {
 }
 
 
+@pytest.mark.slow
 def test_a_resumed_run_meets_only_the_faults_that_have_not_happened_yet(tmp_path: Path) -> None:
     whole = simcluster.run(CRASHES, out=tmp_path / "whole", report=False).summary
     # Of eight equal steps the fifth is in flight at 0.55 of the run, the seventh at 0.8; step 3 and step 6 are kept.
@@ -181,6 +183,7 @@ def test_a_resumed_run_meets_only_the_faults_that_have_not_happened_yet(tmp_path
         simcluster.resume(tmp_path / "planned", overrides={"faults": faults[:1]}, report=False)
 
 
+@pytest.mark.slow
 def test_with_restarts_a_fault_happens_once_and_a_later_one_at_its_time(tmp_path: Path) -> None:
     whole = simcluster.run(CRASHES, out=tmp_path / "whole", report=False).summary
     times_s = [round(part * whole["elapsed_s"], 6) for part in (0.55, 0.8)]
@@ -193,6 +196,7 @@ def test_with_restarts_a_fault_happens_once_and_a_later_one_at_its_time(tmp_path
     assert run["weights_sha256"] == whole["weights_sha256"]
 
 
+@pytest.mark.slow
 def test_a_manifest_says_until_when_faults_have_happened(tmp_path: Path) -> None:
     """A run that began again and was killed later has no summary; its checkpoints know of the crash."""
     whole = simcluster.run(CRASHES, out=tmp_path / "whole", report=False).summary

@@ -98,6 +98,7 @@ def test_a_model_that_ranks_share_is_put_together_again(algorithm: str, tmp_path
     assert whole.extra["samples"] == {"used": 32, "lost": 0, "repeated": 0}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("backend", ["sim", "sockets"])
 @pytest.mark.parametrize("algorithm", ["pipeline", "tensor_parallel", "zero"])
 def test_a_resumed_run_is_evaluated_with_its_final_weights(algorithm: str, backend: str, tmp_path: Path) -> None:
@@ -228,6 +229,7 @@ def test_nothing_there_is_said(run: Path, tmp_path: Path) -> None:
         resume(run, step=5)
 
 
+@pytest.mark.slow
 def test_a_longer_run_goes_on_and_its_folder_tells_of_all_of_it(run: Path, tmp_path: Path) -> None:
     longer = resume(run, overrides={"stop.steps": 12}, out=tmp_path / "on", report=False)
     whole = simcluster.run(config("all_reduce_dp", steps=12), out=tmp_path / "whole", report=False)
@@ -239,6 +241,7 @@ def test_a_longer_run_goes_on_and_its_folder_tells_of_all_of_it(run: Path, tmp_p
     assert longer.samples["used"].sum() == 12 * 4 * 4  # steps, ranks, samples
 
 
+@pytest.mark.slow
 def test_a_damaged_checkpoint_is_passed_over_with_a_warning(run: Path, tmp_path: Path) -> None:
     folder = tmp_path / "damaged"
     simcluster.run(config("sparta") | {"checkpoint": {"every": 4, "keep": 2}}, out=folder, report=False)
@@ -262,6 +265,7 @@ def test_a_new_run_does_not_replace_what_could_be_resumed(tmp_path: Path) -> Non
     assert resume(tmp_path / "x", report=False).summary["resumed"]["step"] == 4
 
 
+@pytest.mark.slow
 def test_killed_runs_leave_complete_checkpoints_on_both_backends_and_go_on_with_the_same_bits() -> None:
     """The short form of `make kill-checkpoints`: five simulations, and one run of real processes behind its middle."""
     command = [sys.executable, "-m", "tools.kill_checkpoints", "--kills", "5", "--sockets", "0", "--steps", "20"]

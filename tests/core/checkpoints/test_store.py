@@ -107,6 +107,7 @@ def killed_at(number: int, monkeypatch: pytest.MonkeyPatch) -> Callable[[], int]
     return lambda: done
 
 
+@pytest.mark.slow
 def test_a_kill_at_any_call_of_the_system_leaves_a_complete_checkpoint_and_no_litter_for_long(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -21,6 +21,7 @@ from tests.support.socket_runs import GUARD_S, wait_for
 SHORT = ("--set", "stop.steps=6", "--no-report")
 
 
+@pytest.mark.slow
 def test_a_timing_run_says_that_it_is_one_and_threads_change_nothing(command: Any, tmp_path: Path) -> None:
     code, out, err = command("run", "quickstart", *SHORT, "--set", "numerics=none")
     assert (code, err) == (0, "")
@@ -33,6 +34,7 @@ def test_a_timing_run_says_that_it_is_one_and_threads_change_nothing(command: An
     assert one["weights_sha256"] == two["weights_sha256"]
 
 
+@pytest.mark.slow
 def test_run_prints_the_summary_in_words_or_as_json(command: Any, tmp_path: Path) -> None:
     code, out, err = command("run", "quickstart", *SHORT)
     assert (code, err) == (0, "")
@@ -107,6 +109,7 @@ def test_a_wrong_request_is_explained_exits_2_and_writes_nothing(
     assert list(tmp_path.iterdir()) == []
 
 
+@pytest.mark.slow
 def test_a_failed_run_names_its_error_seed_and_folder_and_exits_1(command: Any, tmp_path: Path) -> None:
     crash = ("--set", "faults=[{kind: crash, node: pi4, at: 10 ms}]")
     code, out, err = command(
@@ -144,6 +147,7 @@ def test_a_folder_with_something_else_is_left_alone(command: Any, tmp_path: Path
     assert [path.name for path in (tmp_path / "mine").iterdir()] == ["thesis.txt"]
 
 
+@pytest.mark.slow
 def test_compare_says_where_runs_differ(command: Any) -> None:
     for seed in ("0", "1"):
         assert command("run", "quickstart", *SHORT, "--seed", seed, "--out", f"run{seed}")[0] == 0
@@ -165,6 +169,7 @@ def test_list_names_everything_with_its_settings(command: Any) -> None:
     assert list(json.loads(out)["algorithms"]) == sorted(ALGORITHMS)
 
 
+@pytest.mark.slow
 def test_topology_check_and_draw_work_on_every_shipped_file(command: Any, tmp_path: Path) -> None:
     for name in json.loads(command("list", "topologies", "--json")[1])["topologies"]:
         code, out, _ = command("topology", "check", name)
@@ -174,6 +179,7 @@ def test_topology_check_and_draw_work_on_every_shipped_file(command: Any, tmp_pa
         assert "<svg" in (tmp_path / f"{name}.html").read_text()
 
 
+@pytest.mark.slow
 def test_report_is_written_again(command: Any, tmp_path: Path) -> None:
     command("run", "quickstart", *SHORT, "--out", "run")
     assert not (tmp_path / "run" / "report.html").exists()
@@ -197,6 +203,7 @@ except SystemExit:
     assert done.stdout.startswith("simcluster ")
 
 
+@pytest.mark.slow
 def test_ctrl_c_ends_a_run_and_all_its_processes(tmp_path: Path, request: pytest.FixtureRequest) -> None:
     command = [sys.executable, "-m", "simcluster", "run", "quickstart", "--backend", "sockets", "--no-report"]
     process = subprocess.Popen(
@@ -221,6 +228,7 @@ def test_ctrl_c_ends_a_run_and_all_its_processes(tmp_path: Path, request: pytest
     assert alive == []
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("algorithm", ["sync_ps", "edp"])
 def test_a_killed_worker_that_no_other_needs_is_named_and_what_was_measured_is_kept(
     algorithm: str, command: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
@@ -253,6 +261,7 @@ def test_a_killed_worker_that_no_other_needs_is_named_and_what_was_measured_is_k
     assert set(run.metrics[run.metrics.name == "loss"].node) >= {"mini1", "pi4"}, "metrics so far are kept"
 
 
+@pytest.mark.slow
 def test_output_that_cannot_be_written_is_told_in_a_sentence() -> None:
     with open("/dev/full", "w") as full:
         done = subprocess.run(

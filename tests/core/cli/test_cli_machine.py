@@ -94,6 +94,7 @@ def test_without_torch_a_command_that_needs_it_says_how_to_install_it(
     assert [path.name for path in tmp_path.iterdir()] == ["without"]
 
 
+@pytest.mark.slow
 def test_without_torch_the_rest_works_and_doctor_says_what_is_missing(
     without_torch: dict[str, str], tmp_path: Path
 ) -> None:

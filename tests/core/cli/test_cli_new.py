@@ -40,6 +40,7 @@ def test_a_new_project_runs_and_passes_a_linter(
     assert linted.returncode == 0, linted.stdout
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("example", EXAMPLES)
 def test_what_a_new_project_holds_passes_verify(
     example: str, command: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
@@ -76,6 +77,7 @@ def test_the_commands_of_its_readme_exist(example: str, command: Any, tmp_path: 
     assert set(shown) <= set(commands)
 
 
+@pytest.mark.slow
 def test_the_test_of_a_new_algorithm_passes(command: Any, tmp_path: Path) -> None:
     command("new", "project")
     tested = subprocess.run(

@@ -90,6 +90,7 @@ def asked(command: Any, tmp_path: Path) -> Any:
     return ask
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("shelf", SHELVES)
 @pytest.mark.parametrize("name", COMMANDS)
 def test_a_command_takes_every_topology(name: str, shelf: str, asked: Any) -> None:

@@ -47,6 +47,7 @@ def test_a_path_inside_a_file_stays_relative_to_that_file(command: Any, own: Pat
     assert json.loads(out)["steps"] == 1
 
 
+@pytest.mark.slow
 def test_sweep_and_whatif_take_them_too(command: Any, own: Path) -> None:
     how = ("--algorithm", "code/local_sgd.py:local_sgd", "--workload", "code/spirals.py:make_workload", "--no-report")
     code, out, err = command(

@@ -8,6 +8,8 @@ import sys
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 from simcluster.results import load_run
 from tests.core.runs.test_folder import no_file_above
 
@@ -20,6 +22,7 @@ def in_a_shell(words: str, *arguments: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(full, capture_output=True, text=True)
 
 
+@pytest.mark.slow
 def test_a_run_whose_standard_streams_are_closed_goes_on(tmp_path: Path) -> None:
     out = str(tmp_path / "run")
     done = in_a_shell('"$@" <&- >&- 2>&-', "run", "quickstart", *SHORT, "--backend", "sockets", "--out", out)
@@ -27,6 +30,7 @@ def test_a_run_whose_standard_streams_are_closed_goes_on(tmp_path: Path) -> None
     assert load_run(out).summary["status"] == "done"
 
 
+@pytest.mark.slow
 def test_a_reader_that_leaves_early_is_no_traceback() -> None:
     done = in_a_shell('"$@" | head -n 1', "list", "--json")
     assert (done.returncode, done.stdout, done.stderr) == (0, "{\n", "")
@@ -51,6 +55,7 @@ def test_a_full_disk_leaves_no_half_key_and_no_half_drawing(command: Any, tmp_pa
     assert command("key", "cluster.key")[0] == 0
 
 
+@pytest.mark.slow
 def test_a_comparison_names_only_the_reports_there_are(command: Any) -> None:
     for name in "ab":
         command("run", "quickstart", *SHORT, "--out", name)

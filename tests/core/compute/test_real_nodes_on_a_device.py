@@ -34,6 +34,7 @@ def devices(run: Any) -> list[str]:
     return [node["numerics"]["device"] for node in run.summary["nodes"].values()]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("backend", ["sockets", "torch"])
 def test_they_end_with_the_weights_of_the_simulator(backend: str, stand_in: torch.device, tmp_path: Path) -> None:
     source = experiment("auto", "cpu") | ({"checkpoint": {"every": 3}} if backend == "sockets" else {})
@@ -67,6 +68,7 @@ def test_unlike_devices_are_judged_by_the_tolerance(
     assert judged.within is is_within
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("algorithm", ["all_reduce_dp", "sync_ps", "d_psgd", "zero"])
 def test_tensors_travel_from_device_to_device_with_the_weights_and_counts_of_the_simulator(
     algorithm: str, stand_in: torch.device, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
@@ -82,6 +84,7 @@ def test_tensors_travel_from_device_to_device_with_the_weights_and_counts_of_the
         assert simulated.summary[key] == real.summary[key], key
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("second", "options"), [("cpu", {}), ("auto", {"nccl": False})])
 def test_they_travel_through_the_host_if_a_rank_has_no_device_or_none_is_wanted(
     second: str, options: dict[str, Any], stand_in: torch.device, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
@@ -96,6 +99,7 @@ def test_an_absent_device_ends_the_run_with_those_that_are_there(stand_in: torch
         simcluster.run(experiment("cpu", "cuda"), backend="sockets", out=tmp_path / "run", report=False)
 
 
+@pytest.mark.slow
 def test_a_calibration_measures_the_device_that_computes(stand_in: torch.device) -> None:
     source = experiment("auto", "cpu")
     found = calibrate(source["topology"], workload=source["workload"])

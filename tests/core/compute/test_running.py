@@ -63,6 +63,7 @@ def test_real_nodes_end_with_the_simulators_statistics_and_bytes(algorithm: str,
     assert sockets["messages_sent"] == sim["messages_sent"]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("algorithm", ["sync_ps", "all_reduce_dp", "edp", "d_psgd", "diloco", "pipeline"])
 def test_a_run_for_timing_sends_the_same_bytes_in_the_same_time(algorithm: str, tmp_path: Path) -> None:
     real, timed = (

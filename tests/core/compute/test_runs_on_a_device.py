@@ -45,6 +45,7 @@ def check_same(host: RunRecord, there: RunRecord, device: torch.device) -> None:
         assert node.numerics["device"] == str(device)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("algorithm", "settings"), [*EXACT, *LOOSE])
 def test_kept_and_resumed_there_it_is_the_run_of_the_cpu(
     algorithm: str, settings: dict[str, Any], stand_in: torch.device, tmp_path: Path
@@ -58,6 +59,7 @@ def test_kept_and_resumed_there_it_is_the_run_of_the_cpu(
         check_same(resumed, play_on(tmp_path / "there", 2), stand_in)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("algorithm", ["pipeline", "tensor_parallel", "zero"])
 @pytest.mark.parametrize("workload", [GPT, {"name": "mnist_mlp", "hidden": 8, "batch_size": 4}], ids=["gpt", "mlp"])
 def test_a_model_in_parts_is_one_there_too(

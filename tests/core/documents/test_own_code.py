@@ -162,6 +162,7 @@ def test_a_workload_that_cannot_be_made_is_a_usage_error(tmp_path: Path, body: s
     assert words in str(caught.value)
 
 
+@pytest.mark.slow
 def test_a_script_that_runs_itself_whenever_it_is_read_is_told_so(tmp_path: Path) -> None:
     script = tmp_path / "script.py"
     script.write_text(

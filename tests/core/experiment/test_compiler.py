@@ -49,6 +49,7 @@ SETTINGS: list[dict[str, Any]] = [
 QUICKSTART = read_experiment("quickstart").document
 
 
+@pytest.mark.slow
 def test_runs_that_are_said_not_to_need_it_do_not_import_it() -> None:
     changes = [*({"algorithm.name": name} for name in sorted(PLAIN)), *SETTINGS]
     changes = [*({**change, **LARGE} for change in changes), *({"workload.name": name} for name in WORKLOADS)]

@@ -257,6 +257,7 @@ def test_report_and_comparison_show_the_warnings(tmp_path: Path) -> None:
     assert compared.to_dict()["pairs"][0]["a"]["warnings"] == done.warnings
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("numerics", ["real", "none"])
 @pytest.mark.parametrize("name", sorted(ALGORITHMS))
 def test_no_shipped_algorithm_has_a_warning(name: str, numerics: str, tmp_path: Path) -> None:

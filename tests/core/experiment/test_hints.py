@@ -26,6 +26,7 @@ def ended(folder: Path, *gflops: float, workload: dict[str, Any] = GPT, **keys: 
     return list(found.summary.get("notes", [])), found.summary["elapsed_s"] / 3
 
 
+@pytest.mark.slow
 def test_a_far_better_order_is_offered_with_the_time_that_it_then_takes(tmp_path: Path) -> None:
     notes, now_s = ended(tmp_path / "file", 0.01, 1, 1, algorithm={"name": "pipeline"})
     better, then_s = ended(tmp_path / "auto", 0.01, 1, 1, algorithm={"name": "pipeline", "order": "auto"})
@@ -36,6 +37,7 @@ def test_a_far_better_order_is_offered_with_the_time_that_it_then_takes(tmp_path
     assert float(notes[0].partition(" times faster")[0].split()[-1]) == pytest.approx(now_s / then_s, rel=0.05)
 
 
+@pytest.mark.slow
 def test_a_share_by_speed_is_offered_where_the_slowest_node_is_most_of_a_step(tmp_path: Path) -> None:
     shared = {**GPT, "batch_size": {"total": 96, "by": "device"}}
     notes, now_s = ended(tmp_path / "equal", 0.01, 0.1, 0.1, algorithm={"name": "all_reduce_dp"})

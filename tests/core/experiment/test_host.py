@@ -49,6 +49,7 @@ def experiment(**changes: Any) -> dict[str, Any]:
     }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("backend", "words"), [("sim", "4 replicas are 2.208 TB"), ("sockets", "a replica are 552.1 GB")]
 )

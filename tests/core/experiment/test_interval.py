@@ -101,6 +101,7 @@ def test_nine_of_ten_intervals_hold_the_time_of_a_cluster_drawn_like_the_rounds(
     assert 180 - 3 * 4.2 < inside < 180 + 3 * 4.2
 
 
+@pytest.mark.slow
 def test_a_calibration_carries_its_rounds_and_a_prediction_from_it_an_interval(tmp_path: Path) -> None:
     given = without_spread(CLUSTER)
     given["nodes"]["a"] = {"flops": "1 MFLOP/s", "straggler": {"kind": "lognormal", "sigma": 0.1}}
@@ -164,6 +165,7 @@ def test_compare_says_whether_the_measured_time_lies_inside(tmp_path: Path) -> N
     assert compare(simulated, simulated).to_dict()["pairs"][0]["elapsed_s"]["interval"] is None
 
 
+@pytest.mark.slow
 def test_whatif_ranks_what_exceeds_the_uncertainty_and_names_the_rest(tmp_path: Path) -> None:
     # a's device varies by 9 % around b's, so a faster a may gain nothing: b holds every step up then. The link is the
     # bottleneck: a step sends its bytes at 20 kbit/s.

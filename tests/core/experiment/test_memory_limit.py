@@ -80,6 +80,7 @@ def limited(folder: Path, experiment: dict[str, Any]) -> subprocess.CompletedPro
     return subprocess.run(command, capture_output=True, text=True, timeout=400, check=False, env=environment)
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(sys.platform != "linux", reason="limits the memory of a process by what /proc says of it")
 def test_parts_fit_where_the_whole_does_not_and_end_with_its_weights(tmp_path: Path) -> None:
     experiment = experiment_of(tmp_path, "pipeline", 4)
@@ -89,6 +90,7 @@ def test_parts_fit_where_the_whole_does_not_and_end_with_its_weights(tmp_path: P
     assert simcluster.load_run(tmp_path / "limited").summary["weights_sha256"] == simulated.summary["weights_sha256"]
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(sys.platform != "linux", reason="limits the memory of a process by what /proc says of it")
 def test_one_process_alone_has_too_little_memory(tmp_path: Path) -> None:
     done = limited(tmp_path, experiment_of(tmp_path, "all_reduce_dp", 1))

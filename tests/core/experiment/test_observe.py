@@ -116,6 +116,7 @@ def test_with_layers_each_parameter_has_a_norm_and_the_joint_one_stays(algorithm
 
 
 # ZeRO's optimizers are those of parts; in edp the server steps, and the workers have no optimizer that does.
+@pytest.mark.slow
 @pytest.mark.parametrize(("algorithm", "steppers"), [("all_reduce_dp", 3), ("zero", 3), ("pipeline", 3), ("edp", 1)])
 def test_the_learning_rate_is_that_of_every_rank_that_steps(algorithm: str, steppers: int, tmp_path: Path) -> None:
     more: dict[str, Any] = {"workload": {"name": "gpt", "batch_size": 4, "layers": 4, "learning_rate": 0.004}}

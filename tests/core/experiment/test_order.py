@@ -65,6 +65,7 @@ def test_a_model_with_fewer_layers_than_the_order_has_nodes_is_refused_with_both
     assert read_experiment(document(workload=linear, order=["n2"])).algorithm_settings["order"] == (2,)
 
 
+@pytest.mark.slow
 def test_the_seeds_gpt_is_placed_well(tmp_path: Path) -> None:
     # In file order 218 s: the Pi 4, last in the file, computes the output layer.
     algorithm = {"name": "pipeline", "order": "auto", "flops_per_s": "topology"}
@@ -95,6 +96,7 @@ def test_auto_takes_the_order_whose_predicted_step_is_shortest() -> None:
     assert search.step_s(search.improved(False)) <= search.step_s((0, 1, 2))
 
 
+@pytest.mark.slow
 def test_the_predicted_step_is_about_the_simulated_one(tmp_path: Path) -> None:
     # Without the gather at the end and the norm; what remains differs by messages that meet on a link.
     for number, order in enumerate([["n0", "n1", "n2"], ["n2", "n0"], ["n1"]]):
@@ -143,6 +145,7 @@ def test_a_straggler_is_placed_by_its_mean_speed() -> None:
     assert loads(source["topology"]).workers == ["n0", "n1", "n2"]
 
 
+@pytest.mark.slow
 def test_real_nodes_in_an_order_that_leaves_out_rank_0_end_with_the_simulators_bits(tmp_path: Path) -> None:
     source = document(order=["n2", "n1"]) | {"numerics": "real"}
     done = {backend: run(source, backend=backend, out=tmp_path / backend, report=False) for backend in SIM_AND_SOCKETS}

@@ -70,6 +70,7 @@ def test_what_can_be_cut_is_let_pass() -> None:
     assert experiment({"name": "tensor_parallel"}, workers=2).algorithm_name == "tensor_parallel"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["pipeline", "tensor_parallel"])
 def test_a_node_too_small_for_the_model_may_be_large_enough_for_its_part(name: str) -> None:
     # 3.1 million parameters in each of 2 blocks: 26 MB of weights, as much of gradients, twice that of Adam.

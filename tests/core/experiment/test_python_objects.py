@@ -53,6 +53,7 @@ def mine(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Any:
     return Cells(*CELLS).mine
 
 
+@pytest.mark.slow
 def test_a_cells_algorithm_and_a_workload_object_give_both_backends_the_same_bits_and_can_be_repeated(
     mine: Any,
 ) -> None:
@@ -96,6 +97,7 @@ def whole(mine: Any, given: Workload, out: str, **keys: Any) -> simcluster.Run:
     )
 
 
+@pytest.mark.slow
 def test_the_commonest_forms_of_pytorch_make_a_workload(mine: Any) -> None:
     given = workload()
     rate = functools.partial(torch.optim.SGD, lr=0.1)
@@ -158,6 +160,7 @@ def test_a_run_that_has_moved_runs_again_from_its_own_source(mine: Any) -> None:
     assert again.summary["weights_sha256"] == made.summary["weights_sha256"]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("backend", ["sim", "sockets"])
 @pytest.mark.parametrize("bring", [shutil.move, shutil.copytree])
 def test_a_run_that_was_moved_or_copied_resumes_from_its_own_source_to_the_same_bits(
@@ -179,6 +182,7 @@ def test_a_run_that_was_moved_or_copied_resumes_from_its_own_source_to_the_same_
     assert again.summary["resumed"]["step"] == 4, "a checkpoint that was written there"
 
 
+@pytest.mark.slow
 def test_a_run_resumed_into_another_folder_has_its_source_there(mine: Any) -> None:
     keys: dict[str, Any] = {"algorithm": mine, "checkpoint": {"every": 2}, "report": False}
     first = simcluster.run("quickstart", **keys, stop={"steps": 4}, out="first").folder
@@ -262,6 +266,7 @@ def test_keys_replace_those_of_an_experiment_and_an_unknown_one_is_named(mine: A
         simcluster.run("quickstart", steps=3)
 
 
+@pytest.mark.slow
 def test_a_sweep_takes_functions_as_values_and_repeats_none(mine: Any) -> None:
     values = {"algorithm": ["edp", mine, functools.partial(mine, interval=1)]}
     how: dict[str, Any] = {"overrides": {"stop.steps": 3}, "jobs": 1, "report": False}
@@ -274,6 +279,7 @@ def test_a_sweep_takes_functions_as_values_and_repeats_none(mine: Any) -> None:
     assert second.table["weights_sha256"].tolist() == first.table["weights_sha256"].tolist()
 
 
+@pytest.mark.slow
 def test_whatif_and_verify_take_functions(mine: Any) -> None:
     found = simcluster.whatif(
         "quickstart", "step-time", algorithm=mine, workload=workload(), stop={"steps": 2}, seeds=1, jobs=1, report=False
@@ -284,6 +290,7 @@ def test_whatif_and_verify_take_functions(mine: Any) -> None:
     assert verified.algorithm == "mine.py:mine"
 
 
+@pytest.mark.slow
 def test_a_main_script_needs_no_guard_and_its_classes_travel(tmp_path: Path) -> None:
     script = tmp_path / "script.py"
     script.write_text(
@@ -310,6 +317,7 @@ def test_compare_takes_folders_and_runs(mine: Any) -> None:
         simcluster.compare(run, "nowhere")
 
 
+@pytest.mark.slow
 def test_copies_of_the_same_own_code_are_no_difference(mine: Any) -> None:
     given = {"topology": Topology.star(2), "workload": workload(), "stop": {"steps": 2}, "report": False}
     one, same = (simcluster.run(algorithm=mine, **given, out=name) for name in ("one", "same"))

@@ -67,6 +67,7 @@ def draw() -> None:
     random.random(), np.random.randn(), torch.randn(1)
 
 
+@pytest.mark.slow
 def test_two_runs_of_one_seed_end_with_the_same_weights_and_the_callers_generators_are_as_they_were(
     tmp_path: Path,
 ) -> None:
@@ -81,6 +82,7 @@ def test_two_runs_of_one_seed_end_with_the_same_weights_and_the_callers_generato
     assert found[0] == found[2] != found[1]
 
 
+@pytest.mark.slow
 def test_sockets_equal_the_simulator(tmp_path: Path) -> None:
     weights = set()
     for backend in ("sim", "sockets"):
@@ -107,6 +109,7 @@ def make():
 """
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("algorithm", ["zero", "pipeline", "tensor_parallel"])
 @pytest.mark.parametrize("draw", ["random.random()", "numpy.random.rand()", "torch.rand(())"])
 def test_a_loss_may_draw_in_a_model_that_is_used_layer_by_layer(algorithm: str, draw: str, tmp_path: Path) -> None:

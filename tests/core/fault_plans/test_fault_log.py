@@ -101,6 +101,7 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> Run:
     )
 
 
+@pytest.mark.slow
 def test_the_summary_has_what_was_injected_and_not_what_came_too_late(run: Run) -> None:
     faults = run.summary["faults"]
     assert [(row["kind"], row["target"]) for row in faults] == [

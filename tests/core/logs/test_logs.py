@@ -102,6 +102,7 @@ def command(monkeypatch: pytest.MonkeyPatch, *arguments: str) -> object:
 QUICK = ("--set", "workload={name: quadratic}", "--set", "stop.steps=3", "--no-report")
 
 
+@pytest.mark.slow
 def test_a_run_says_in_json_when_it_begins_and_ends_and_why_it_failed(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

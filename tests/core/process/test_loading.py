@@ -6,6 +6,7 @@ import gc
 import subprocess
 import sys
 
+import pytest
 import torch  # noqa: F401
 
 from simcluster.process.loading import torch_loads
@@ -18,6 +19,7 @@ def printed(code: str) -> str:
     return done.stdout.strip()
 
 
+@pytest.mark.slow
 def test_torch_is_imported_without_looking_for_garbage_and_what_is_there_then_stays() -> None:
     code = (
         "with torch_loads(): import torch; print(gc.isenabled())\nprint(gc.isenabled(), gc.get_freeze_count() > 10**5)"

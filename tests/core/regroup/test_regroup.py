@@ -65,6 +65,7 @@ def weights_of(found: Run) -> dict[str, str]:
     return {name: node["weights_sha256"] for name, node in found.summary["nodes"].items()}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("algorithm", ALGORITHMS)
 def test_the_rest_goes_on_with_the_bits_of_a_smaller_world_that_resumed_at_the_same_step(
     algorithm: str, tmp_path: Path
@@ -183,6 +184,7 @@ def test_one_that_joins_late_is_given_the_state_and_trains_on_its_share(tmp_path
     assert samples["n0"] == 8 * STEPS
 
 
+@pytest.mark.slow
 def test_a_resumed_run_begins_where_it_was_with_those_who_are_there(tmp_path: Path) -> None:
     kept = run(tmp_path / "kept", "all_reduce_dp", checkpoint={"every": 8})
     late = {"faults": [{"kind": "join", "node": "n2", "at": "10 s"}]}
@@ -193,6 +195,7 @@ def test_a_resumed_run_begins_where_it_was_with_those_who_are_there(tmp_path: Pa
     assert found.summary["weights_sha256"] == two.summary["weights_sha256"]
 
 
+@pytest.mark.slow
 def test_a_smaller_group_leaves_checkpoints_that_any_number_of_ranks_goes_on_from(tmp_path: Path) -> None:
     found = run(tmp_path / "run", "all_reduce_dp", CRASH, checkpoint={"every": 2, "keep": STEPS})
     formed = found.summary["regroups"][0]["step"]
@@ -276,6 +279,7 @@ BY_HAND = OWN.replace(
 BY_HAND += "        await replica.checkpoint(step)\n"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("code", [OWN, BY_HAND], ids=["steps", "by hand"])
 def test_ones_own_algorithm_goes_on_if_it_says_that_it_goes_in_step(code: str, tmp_path: Path) -> None:
     (tmp_path / "own.py").write_text(code)

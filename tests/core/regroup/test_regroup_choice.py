@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -49,6 +50,7 @@ def test_who_asks_to_be_let_in_pushes_no_member_out() -> None:
     assert form(known, range(3)) == ([1, 2], {0: 2})
 
 
+@pytest.mark.slow
 @given(st.integers(1, 6), st.data())
 def test_whoever_goes_on_lives_and_can_reach_all_others_of_the_group(size: int, data: st.DataObject) -> None:
     ranks = st.integers(0, size - 1)

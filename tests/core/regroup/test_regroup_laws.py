@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from math import inf
 from typing import Any
 
+import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
@@ -99,6 +100,7 @@ def check(size: int, faults: Sequence[Fault], topology: Topology | None = None) 
     return outcome
 
 
+@pytest.mark.slow
 @settings(max_examples=50, deadline=None)
 @given(plans(ways=False))
 @example((3, [Hang(rank=2, spells=((1.122e-3, 2.122e-3),))]))  # while the first one waits for the end of the others
@@ -121,6 +123,7 @@ def test_whoever_is_not_hit_ends_well_with_the_others_of_its_group(plan: tuple[i
     assert set(range(size)) - hit <= set(outcome.ended)
 
 
+@pytest.mark.slow
 @settings(max_examples=50, deadline=None)
 @given(plans(ways=True))
 @example((4, [Partition(groups=((1, 2), (3,)), spells=((850e-6, inf),)), Crash(rank=2, spells=((231e-6, inf),))]))

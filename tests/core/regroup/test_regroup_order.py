@@ -142,6 +142,7 @@ def comers_in_time(outcome: Outcome, faults: list[Fault], within_s: float) -> se
     return {rank for rank, at_s in came_s.items() if at_s + within_s < end_s}
 
 
+@pytest.mark.slow
 @pytest.mark.timeout(600 if EXAMPLES < 5_000 else 7_200)
 @settings(max_examples=EXAMPLES, deadline=None)
 @given(plans())

@@ -33,6 +33,7 @@ def killed(tmp_path_factory: pytest.TempPathFactory) -> Run:
     return run(tmp_path_factory.mktemp("killed") / "run", size=3, backend="sockets", faults=[crash])
 
 
+@pytest.mark.slow
 def test_after_a_sigkill_the_rest_ends_with_the_weights_of_a_smaller_world_that_resumed(
     killed: Run, tmp_path: Path
 ) -> None:
@@ -55,6 +56,7 @@ def test_after_a_sigkill_the_rest_ends_with_the_weights_of_a_smaller_world_that_
     assert killed.summary["loss"] == expected.summary["loss"]
 
 
+@pytest.mark.slow
 def test_its_replay_goes_the_same_way_to_the_same_bits(killed: Run, tmp_path: Path) -> None:
     replayed = simcluster.replay(killed.folder, out=tmp_path / "replay")
     assert replayed.weights == dict.fromkeys(("n1", "n2"), killed.summary["weights_sha256"])

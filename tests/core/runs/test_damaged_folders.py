@@ -16,6 +16,7 @@ def whole(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
     return make(tmp_path_factory.mktemp("whole"), ["run", "sweep"])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("block", range(5))
 def test_a_command_refuses_a_damaged_folder_in_words_and_touches_nothing_else(
     block: int, whole: dict[str, Path], tmp_path: Path

@@ -277,6 +277,7 @@ def mutated(text: str, path: tuple[Any, ...], value: Any, *, drop: bool) -> Any:
     return document
 
 
+@pytest.mark.slow
 @settings(max_examples=30, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(data=st.data(), name=st.sampled_from(["summary.json", "trace.json", "config.yaml"]))
 def test_whatever_a_field_says_no_command_ends_in_a_traceback(data: st.DataObject, name: str, run: Path) -> None:

@@ -103,6 +103,7 @@ def test_weights_larger_than_any_message_reach_the_launcher() -> None:
     assert record.nodes[1].weights is None
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("backend", "at"), [("sim", "200 ms"), ("sockets", "4 s")])  # a loaded machine begins late
 def test_a_failed_run_leaves_the_weights_it_had(backend: str, at: str, tmp_path: Path) -> None:
     # Worker pi4 dies; rank 0 waits for it, fails, and hands in what it has.

@@ -31,6 +31,7 @@ def asked(tmp_path: Path, batch: str, steps: int = 3, **keys: Any) -> dict[str, 
     return {"script": {"file": str(tmp_path / "rows.py"), "args": [batch, steps]}, "topology": pair(), **keys}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("batch", "step_s", "work"), [("kept", 6e-3, 2.0), ("shared", 5e-3, 1.0)])
 def test_the_speed_up_is_of_what_the_ranks_compute(batch: str, step_s: float, work: float, tmp_path: Path) -> None:
     found = baseline(asked(tmp_path, batch), out=tmp_path / "run").to_dict()
@@ -44,11 +45,13 @@ def test_the_speed_up_is_of_what_the_ranks_compute(batch: str, step_s: float, wo
     assert found["sentences"][-1].startswith("Only the script knows its samples, and one rank may have had others:")
 
 
+@pytest.mark.slow
 def test_one_step_is_told_by_the_whole_run(tmp_path: Path) -> None:
     found = baseline(asked(tmp_path, "kept", 1), out=tmp_path / "run").to_dict()
     assert found["together_step_s"] == found["together_s"] > 2.0  # when the first began is not known
 
 
+@pytest.mark.slow
 def test_a_script_that_needs_its_ranks_ends_with_its_own_error(tmp_path: Path) -> None:
     with pytest.raises(NodeFailed, match=r"rank 0 \(b\) failed: AssertionError: this script needs two ranks") as end:
         baseline(asked(tmp_path, "two"), node="b", out=tmp_path / "run")

@@ -42,6 +42,7 @@ def script(tmp_path: Path) -> Path:
     return code / "script.py"
 
 
+@pytest.mark.slow
 def test_on_other_machines_the_code_is_what_was_brought(script: Path, server: Sshd, tmp_path: Path) -> None:
     python = tmp_path / "python"
     python.write_text(f'#!/bin/sh\ncd /\nPYTHONPATH={ROOT} exec {sys.executable} "$@"\n')
@@ -62,6 +63,7 @@ def test_on_other_machines_the_code_is_what_was_brought(script: Path, server: Ss
         assert "simcluster-" in line, "below a directory of the launcher's, which is gone"
 
 
+@pytest.mark.slow
 def test_real_nodes_here_print_to_their_logs_rank_0_on_the_terminal_and_write_to_the_run(
     script: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -81,6 +81,7 @@ def test_a_script_may_catch_the_loss_of_a_rank(tmp_path: Path) -> None:
     assert printed(tmp_path / "run") == [told]
 
 
+@pytest.mark.slow
 def test_ctrl_c_says_where_the_files_of_the_script_are(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     folder, made = tmp_path / "run", [False]
 
@@ -158,6 +159,7 @@ def test_shared_memory_that_is_full_is_an_error_with_the_size(tmp_path: Path, mo
         SharedArena(tmp_path).put(torch.zeros(1 << 20))
 
 
+@pytest.mark.slow
 def test_a_killed_run_leaves_no_process_and_no_memory(tmp_path: Path) -> None:
     text = "open(f'{sys.argv[1]}/{rank}', 'w').write(f'{os.getpid()}\\n')\nwhile True: pass\n"
     code = (

@@ -23,6 +23,7 @@ def cluster() -> dict[str, Any]:
     return found
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("script", "args"),
     [

@@ -29,6 +29,7 @@ print(torch.load("new/deep/state.pt"), torch.load("out/state.pt"), open("data/wo
 """
 
 
+@pytest.mark.slow
 def test_what_a_script_writes_is_in_its_run_folder_and_nothing_else_changes(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -51,6 +52,7 @@ def test_what_a_script_writes_is_in_its_run_folder_and_nothing_else_changes(
     assert (files / "data" / "words.txt").read_text() == "some words and more"
 
 
+@pytest.mark.slow
 def test_ranks_that_begin_and_write_at_once_have_one_whole_tree(tmp_path: Path) -> None:
     started = tmp_path / "project"
     (started / "out" / "deep").mkdir(parents=True)

@@ -30,6 +30,7 @@ def swept(tmp_path: Path, slow: int) -> simcluster.Sweep:
     return simcluster.sweep(asked, target={"loss": 4.5}, out=tmp_path / f"slow{slow}", jobs=1, report=False)
 
 
+@pytest.mark.slow
 def test_the_loss_of_a_run_is_that_of_its_lowest_rank_whichever_rank_logs_last(tmp_path: Path) -> None:
     points = [swept(tmp_path, slow) for slow in (0, 1, 2)]
     for point in points:
@@ -47,6 +48,7 @@ def test_the_loss_of_a_run_is_that_of_its_lowest_rank_whichever_rank_logs_last(t
     assert pair_of.to_dict()["loss"] == {"a": 4.0, "b": 4.0, "equal": True}
 
 
+@pytest.mark.slow
 def test_the_nearest_that_a_script_came_to_its_goal_is_of_its_lowest_rank(tmp_path: Path) -> None:
     (tmp_path / "unlike.py").write_text(UNLIKE)
     asked = {"script": {"file": str(tmp_path / "unlike.py"), "args": [0]}, "topology": pair()}

@@ -109,6 +109,7 @@ def test_nodes_that_name_the_same_machine_share_it() -> None:
     assert rank_places(load(topology)) == (RankPlace(0, 2, 0, 2), RankPlace(1, 2, 0, 1), RankPlace(0, 2, 1, 2))
 
 
+@pytest.mark.slow
 def test_ranks_that_a_script_starts_are_the_clusters_in_every_form(tmp_path: Path) -> None:
     (tmp_path / "script.py").write_text(SPAWNING)
     for form in ("spawn", "loop", "class"):

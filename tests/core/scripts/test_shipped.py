@@ -15,6 +15,7 @@ OTHER_ORDER = 2e-4
 """Gloo adds the gradients of fully sharded training in another order than the cluster's ring."""
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("script", "args", "steps", "rel"),
     [
@@ -34,6 +35,7 @@ def test_simulator_and_gloo_print_the_same_losses(
     assert found == pytest.approx(losses(under_gloo(SHIPPED / f"{script}.py", tmp_path, 4, *args)[0]), rel=rel)
 
 
+@pytest.mark.slow
 def test_a_script_that_starts_its_own_ranks_runs_on_the_clusters(tmp_path: Path) -> None:
     run_script(SHIPPED / "ddp_spawn.py", tmp_path / "run", pair(nodes=NODES))
     found = losses(printed(tmp_path / "run"))
@@ -41,6 +43,7 @@ def test_a_script_that_starts_its_own_ranks_runs_on_the_clusters(tmp_path: Path)
     assert found == pytest.approx(losses(under_gloo(SHIPPED / "ddp_spawn.py", tmp_path, 1, "4")[0]), rel=1e-5)
 
 
+@pytest.mark.slow
 def test_a_script_for_cuda_runs_without_one_as_the_same_script_for_the_cpu(tmp_path: Path) -> None:
     args = ("--steps", "6", "--layers", "2", "--width", "64", "--dtype", "float32")
     run_script(SHIPPED / "gpt_cuda.py", tmp_path / "run", pair(nodes=NODES), *args)
@@ -50,6 +53,7 @@ def test_a_script_for_cuda_runs_without_one_as_the_same_script_for_the_cpu(tmp_p
     assert found == pytest.approx(losses(plain), rel=1e-5)
 
 
+@pytest.mark.slow
 def test_real_nodes_have_right_verbs_and_the_simulators_bits_of_every_shipped_script(tmp_path: Path) -> None:
     assert {path.stem for path in SHIPPED.glob("*.py")} == set(ARGUMENTS)
     script, nodes = Path(__file__).with_name("every_shipped.py"), "abc"

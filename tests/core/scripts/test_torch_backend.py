@@ -26,6 +26,7 @@ def counts(run: Run) -> dict[int, dict[str, tuple[int, int]]]:
     return {rank: {name: one[:2] for name, one in of_rank.items()} for rank, of_rank in totals.items()}
 
 
+@pytest.mark.slow
 def test_a_script_has_its_own_bits_under_gloo_and_the_simulators_calls(tmp_path: Path) -> None:
     real, simulated = (
         run_script(SCRIPT, tmp_path / backend, pair(nodes="abc"), backend=backend) for backend in ("torch", "sim")
@@ -59,6 +60,7 @@ def test_a_script_has_its_own_bits_under_gloo_and_the_simulators_calls(tmp_path:
     assert any(re.match(r"[abc] waited longest for its calls: all_gather: 1 call, ", line) for line in sentences)
 
 
+@pytest.mark.slow
 def test_a_rank_that_fails_before_it_meets_the_others_ends_them(tmp_path: Path) -> None:
     text = "import os\nimport torch.distributed as dist\nif os.environ['RANK'] == '1':\n    raise KeyError('no')\n"
     (tmp_path / "script.py").write_text(f"{text}dist.init_process_group('gloo')\n")
@@ -139,6 +141,7 @@ def test_with_gloos_schedules_an_all_gather_takes_the_second_of_two_ranks_half_a
     assert took_s == pytest.approx([1 + 0.064, 0.096], rel=0, abs=1e-9)
 
 
+@pytest.mark.slow
 def test_measured_processor_time_counts_in_products_of_matrices_as_a_calibration_timed_them(tmp_path: Path) -> None:
     text = "import torch\nfor _ in range(100):\n    torch.ones(100, 100) @ torch.ones(100, 100)\n"
     (tmp_path / "script.py").write_text(text)

@@ -7,6 +7,7 @@ import os
 from pathlib import Path
 from typing import Any
 
+import pytest
 import torch.distributed.run
 
 from simcluster.scripts import rank_process
@@ -30,6 +31,7 @@ def _launch(folder: Path) -> None:
     torch.distributed.run.main(["--standalone", "--nproc-per-node=2", str(SCRIPT), str(folder)])
 
 
+@pytest.mark.slow
 def test_a_rank_finds_what_torchrun_gives_it(tmp_path: Path) -> None:
     real, simulated = tmp_path / "real", tmp_path / "simulated"
     real.mkdir()

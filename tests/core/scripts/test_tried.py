@@ -85,6 +85,7 @@ def test_a_fault_at_a_step_begins_when_its_node_has_ended_it_and_not_again_after
     assert (run.summary["steps"], last) == (4, 4)
 
 
+@pytest.mark.slow
 def test_a_script_ends_after_stop_steps_and_keeps_what_it_logs_of_the_last(train: Path, tmp_path: Path) -> None:
     for numerics, losses in (("real", 2), ("none", 0)):
         folder = tmp_path / numerics
@@ -117,6 +118,7 @@ def test_points_of_a_sweep_differ_by_arguments_and_by_files_beside_the_script(tr
     assert one not in (before, *digests(0.1))
 
 
+@pytest.mark.slow
 def test_devices_named_by_numbers_and_scaled_halves_work_without_values_too(
     tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:

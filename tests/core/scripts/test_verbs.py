@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import pytest
+
 from tests.core.scripts.running import pair, printed, run_script
 
 VERBS = "reductions gathers scatters messages waits functionals objects groups others refusals"
@@ -17,11 +19,13 @@ def good_checks(script: str, folder: Path, *, nodes: str) -> str:
     return " ".join([line.removesuffix(" good") for line in printed(folder) if line.endswith(" good")])
 
 
+@pytest.mark.slow
 def test_every_verb_is_right_also_in_a_group_of_four(tmp_path: Path) -> None:
     """With three ranks: see test_shipped."""
     assert good_checks("verbs.py", tmp_path / "run", nodes="abcd") == VERBS
 
 
+@pytest.mark.slow
 def test_every_wrapper_trains_as_one_process_does(tmp_path: Path) -> None:
     assert good_checks("wrappers.py", tmp_path / "run", nodes="abcd") == WRAPPERS
     saved = list((tmp_path / "run" / "files").rglob("saved/*.distcp"))

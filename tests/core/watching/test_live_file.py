@@ -68,6 +68,7 @@ def test_something_else_in_the_file_is_an_error(tmp_path: Path, content: str) ->
         read_live(tmp_path)
 
 
+@pytest.mark.slow
 def test_a_run_with_a_state_file_has_the_bits_of_one_without(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     alone = simcluster.run(**RUN, out=tmp_path / "alone", report=False)
     written: list[dict[str, Any]] = []

@@ -160,6 +160,7 @@ def test_a_terminal_sees_the_run_while_it_goes_on(
     assert "step 4/9" in capsys.readouterr().err
 
 
+@pytest.mark.slow
 def test_ctrl_c_ends_it_in_a_sentence_and_gives_the_cursor_back(tmp_path: Path) -> None:
     ours, theirs = pty.openpty()
     process = subprocess.Popen(
@@ -191,6 +192,7 @@ def test_ctrl_c_ends_it_in_a_sentence_and_gives_the_cursor_back(tmp_path: Path) 
     assert not (tmp_path / "runs").exists()
 
 
+@pytest.mark.slow
 def test_a_resumed_run_is_watched_too(tmp_path: Path) -> None:
     first, seen = tmp_path / "first", Seen()
     run(tmp_path, "first", None, checkpoint={"every": 10}, stop={"steps": 10}, algorithm="all_reduce_dp")

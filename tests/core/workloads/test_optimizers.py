@@ -83,6 +83,7 @@ def test_a_factor_that_the_weights_cannot_hold_is_named_with_its_step(make, dtyp
         take_step(make([weight]), [weight], [torch.ones(2, dtype=dtype)], None, 7)
 
 
+@pytest.mark.slow
 def test_a_step_imports_no_compiler() -> None:
     code = (
         "import sys, torch\n"

@@ -53,6 +53,7 @@ def test_n_nodes_compute_what_one_process_computes(form: str, tmp_path: Path) ->
         assert torch.allclose(found[name], expected, rtol=1e-4, atol=1e-6)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("form", FORMS)
 def test_both_backends_end_with_the_same_bits_and_costs(form: str, tmp_path: Path) -> None:
     source = of_file("sync_ps", form)

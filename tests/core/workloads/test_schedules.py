@@ -83,6 +83,7 @@ def test_a_schedule_continues_from_a_checkpoint_where_it_was(kind: str) -> None:
     assert second.learning_rate == whole.learning_rate
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("algorithm", sorted(ALGORITHMS))
 def test_every_algorithm_trains_and_resumes_with_a_schedule(algorithm: str, tmp_path: Path) -> None:
     settings = SETTINGS.get(algorithm, {})

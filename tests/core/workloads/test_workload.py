@@ -85,6 +85,7 @@ print(replica.weights_sha256())
 """
 
 
+@pytest.mark.slow
 def test_two_processes_with_other_hash_seeds_train_to_the_same_bits():
     runs = [
         subprocess.Popen(

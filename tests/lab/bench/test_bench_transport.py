@@ -24,6 +24,7 @@ def rows() -> list[dict[str, Any]]:
     return found
 
 
+@pytest.mark.slow
 def test_every_operation_of_every_size_has_both_times(rows: list[dict[str, Any]]) -> None:
     asked = [(row["nodes"], row["bytes"], row["operation"]) for row in rows]
     assert asked == [(2, size, name) for size in (4, 10_000) for name in ("all_reduce", "push_pull")]

@@ -47,6 +47,7 @@ def simulated(topology: dict[str, Any], **options: Any) -> Calibration:
     return calibrate(topology, backend="sim", workload=QUADRATIC, **options)
 
 
+@pytest.mark.slow
 def test_a_simulated_cluster_is_measured_as_it_is() -> None:
     found = load(calibrated_document(simulated(CHAIN)))
     fast, slow = found.links
@@ -54,6 +55,7 @@ def test_a_simulated_cluster_is_measured_as_it_is() -> None:
     assert (slow.bandwidth_Bps, slow.latency_s, slow.duplex, slow.ack_share) == pytest.approx((1e6, 2e-3, "half", 0.0))
 
 
+@pytest.mark.slow
 def test_a_prediction_from_a_measured_cluster_is_that_from_the_given_one(tmp_path: Path) -> None:
     experiment = {"algorithm": "all_reduce_dp", "workload": QUADRATIC, "stop": {"steps": 5}}
     elapsed_s = [
@@ -64,6 +66,7 @@ def test_a_prediction_from_a_measured_cluster_is_that_from_the_given_one(tmp_pat
     assert elapsed_s[1] == pytest.approx(elapsed_s[0], rel=1e-3)
 
 
+@pytest.mark.slow
 def test_rehearsed_steps_take_what_the_numbers_that_were_measured_predict() -> None:
     # Unlike nodes: in a star, what one does while another computes depends on the order of the pieces of a step.
     given = document(link("a", "b", "80 Mbps"), link("b", "c", "8 Mbps"))
@@ -73,6 +76,7 @@ def test_rehearsed_steps_take_what_the_numbers_that_were_measured_predict() -> N
         assert misfit == pytest.approx(1.0, abs=1e-3)
 
 
+@pytest.mark.slow
 def test_devices_get_the_time_of_each_kind_of_work_and_lose_their_straggler() -> None:
     slow = {"kind": "constant", "factor": 3}
     given = document(link("a", "b"), nodes="ab", straggler=slow)
@@ -92,6 +96,7 @@ def test_devices_get_the_time_of_each_kind_of_work_and_lose_their_straggler() ->
     assert given["nodes"]["a"]["straggler"] == slow
 
 
+@pytest.mark.slow
 def test_other_kinds_of_work_that_were_measured_before_stay() -> None:
     given = document(link("a", "b"), nodes="ab", profile={"gpt/gradient": "1 s"})
     profile = calibrated_document(simulated(given))["nodes"]["a"]["profile"]
@@ -108,6 +113,7 @@ def test_what_a_message_takes_of_its_hosts_is_told_from_what_it_takes_of_the_lin
     assert found.links[0].latency_s == pytest.approx(5e-3)
 
 
+@pytest.mark.slow
 def test_what_a_node_sends_ahead_is_found_as_far_as_it_was_filled() -> None:
     given = document(link("a", "b"), nodes="ab", send_buffer="1 GB")
     found = load(calibrated_document(simulated(given)))
@@ -141,6 +147,7 @@ def test_a_medium_that_was_taken_for_full_duplex_is_found_out() -> None:
     assert (found.duplex, found.bandwidth_Bps, found.latency_s) == ("half", 1e6, 5e-3)
 
 
+@pytest.mark.slow
 def test_a_link_that_no_way_is_slowed_down_by_keeps_its_bandwidth_if_that_can_be() -> None:
     trunk = document(link("a", "s"), link("s", "t", "80 Mbps"), link("t", "b"), nodes="ab")
     trunk["nodes"] |= {"s": {"kind": "switch"}, "t": {"kind": "switch"}}
@@ -152,6 +159,7 @@ def test_a_link_that_no_way_is_slowed_down_by_keeps_its_bandwidth_if_that_can_be
     assert middle.bandwidth_Bps == pytest.approx(1e7)
 
 
+@pytest.mark.slow
 def test_the_file_has_the_day_the_spread_and_reads_as_a_topology() -> None:
     calibration = simulated(CHAIN)
     text = calibrated_text(calibration, DAY)
@@ -178,6 +186,7 @@ def test_one_node_alone_has_a_device_but_no_links() -> None:
         calibrate(alone, backend="sim", workload=None)
 
 
+@pytest.mark.slow
 def test_on_sockets_every_way_and_device_gets_samples(tmp_path: Path) -> None:
     found = calibrate(document(link("a", "b"), link("b", "c")), workload=QUADRATIC)
     assert [(way.a, way.b) for way in found.ways] == [(0, 1), (0, 2), (1, 2)]
@@ -209,12 +218,14 @@ def test_a_node_that_does_not_come_ends_the_calibration(tmp_path: Path) -> None:
         calibrate(by_hand, workload=QUADRATIC, options=options)
 
 
+@pytest.mark.slow
 def test_a_latency_that_is_what_rounding_leaves_of_nothing_is_written_as_none() -> None:
     found = simulated(document(link("a", "b"), nodes="ab"))
     left = replace(found, links={0: replace(found.links[0], latency_s=8.7e-19)})
     assert calibrated_document(left)["links"][0]["latency"] == "0 s"
 
 
+@pytest.mark.slow
 def test_a_round_that_fits_an_absurd_rate_leaves_a_file_that_reads() -> None:
     found = simulated(document(link("a", "b"), nodes="ab"))
     rate = found.links[0].bandwidth_Bps

@@ -23,6 +23,7 @@ def machine(wakeup: str) -> Topology:
     )
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("wakeup_s", [0.0, 1e-3])
 def test_the_wait_is_found_again(wakeup_s: float) -> None:
     found = calibrate(machine(f"{wakeup_s} s"), backend="sim", workload={"name": "mnist_mlp"})
@@ -35,6 +36,7 @@ def test_the_wait_is_found_again(wakeup_s: float) -> None:
     assert misfit == pytest.approx(1.0, abs=0.05)
 
 
+@pytest.mark.slow
 def test_a_wait_that_explains_nothing_stays_small() -> None:
     found = calibrate(machine("0 s"), backend="sim", workload={"name": "mnist_mlp"})
     slow = [row._replace(seconds=100 * row.seconds) if row.parts[0] == STEP else row for row in found.rounds.rows]

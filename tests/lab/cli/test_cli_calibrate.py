@@ -21,6 +21,7 @@ def calibrate(command: Any, tmp_path: Path) -> Any:
     return partial(command, "calibrate")
 
 
+@pytest.mark.slow
 def test_it_writes_a_topology_and_says_what_it_measured(calibrate: Any, tmp_path: Path) -> None:
     size = ("--backend", "sim", "--workload", "quadratic", "--set", "workload.features=4")
     code, out, err = calibrate("lab.yaml", *size)

@@ -51,6 +51,7 @@ def test_without_the_extra_it_says_what_to_install(tmp_path: Path, monkeypatch: 
     assert f"no uvicorn, expected it to be installed: {install_extra('api')}" in refused(str(tmp_path / "runs"))
 
 
+@pytest.mark.slow
 def test_it_prints_its_address_and_a_link_and_ends_by_ctrl_c(tmp_path: Path) -> None:
     argv = [sys.executable, "-m", "simcluster", "ui", str(tmp_path / "runs"), "--port", "0", "--login"]
     with subprocess.Popen(argv, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, cwd=ROOT) as process:
@@ -74,6 +75,7 @@ def test_a_folder_that_is_absent_is_named(tmp_path: Path) -> None:
         process.kill()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP, signal.SIGKILL])
 def test_its_runs_end_with_it_whichever_signal_ends_it(tmp_path: Path, number: signal.Signals) -> None:
     argv = [sys.executable, "-m", "simcluster", "ui", str(tmp_path), "--port", "0"]

@@ -20,6 +20,7 @@ def sent(found: ExplainedAlgorithm, what: str) -> float:
     return next(one for one in found.traffic if one.what == what).bytes_per_step / found.model_bytes
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", sorted(ALGORITHMS))
 def test_every_algorithm_has_words_a_paper_settings_and_messages(name: str) -> None:
     found = explain_algorithm(name)
@@ -31,6 +32,7 @@ def test_every_algorithm_has_words_a_paper_settings_and_messages(name: str) -> N
     assert sum(bool(one.text) for one in found.settings) >= len(found.settings) / 2
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("nodes", [2, 3, 5])
 def test_a_ring_sends_twice_the_model_except_one_share(nodes: int) -> None:
     # 2 (n - 1) / n of the model from each of n ranks.
@@ -66,6 +68,7 @@ def test_phases_and_settings_are_told_in_their_order() -> None:
     assert "Douillard et al. 2023" in found.sentences()[-1]
 
 
+@pytest.mark.slow
 def test_a_single_node_sends_nothing() -> None:
     assert "With 1 node, nothing is sent." in explain_algorithm("all_reduce_dp", 1).sentences()
 

@@ -82,6 +82,7 @@ def test_what_cannot_be_compared_is_refused(changes: dict[str, Any], node: str |
         baseline(experiment(["1 MFLOP/s"] * 2) | changes, node=node)
 
 
+@pytest.mark.slow
 def test_the_command_prints_sentences_or_json(command: Any) -> None:
     words = ("baseline", "quickstart", "--set", "stop.steps=3", "--out", "run")
     code, out, err = command(*words)

@@ -100,6 +100,7 @@ def test_what_is_no_run_is_refused(tmp_path: Path) -> None:
         explain_run(tmp_path)
 
 
+@pytest.mark.slow
 def test_the_command_explains_both(folder: Path, command: Any) -> None:
     code, out, err = command("explain", str(folder))
     assert (code, err) == (0, "")

@@ -71,11 +71,13 @@ def test_list_names_everything_or_a_kind(desk: ToolDesk) -> None:
     assert "did you mean 'algorithms'" in call(desk, "list", kind="algoritms")["error"]
 
 
+@pytest.mark.slow
 def test_an_algorithm_is_explained(desk: ToolDesk) -> None:
     found = call(desk, "explain", what="all_reduce_dp", nodes=3)
     assert (found["kind"], found["nodes"]) == ("algorithm", 3)
 
 
+@pytest.mark.slow
 def test_an_experiment_is_checked(desk: ToolDesk) -> None:
     assert call(desk, "check", experiment="quickstart")["ok"] is True
     found = call(desk, "check", experiment="quickstart", sets={"algorithm.pull_intervall": 2, "seed": -1})
@@ -84,12 +86,14 @@ def test_an_experiment_is_checked(desk: ToolDesk) -> None:
     assert any("seed" in text for text in found["problems"])
 
 
+@pytest.mark.slow
 def test_an_estimate_has_times_and_no_loss(desk: ToolDesk) -> None:
     found = call(desk, "estimate", experiment="quickstart", topology="star-8-gigabit", sets=QUICK, seed=2)
     assert (found["topology"], found["loss"], found["seed"]) == ("star-8-gigabit", None, 2)
     assert found["elapsed_s"] > 0
 
 
+@pytest.mark.slow
 def test_a_run_is_submitted_waited_for_explained_and_compared(desk: ToolDesk, tmp_path: Path) -> None:
     first = call(desk, "submit", experiment="quickstart", sets=QUICK, seed=5)
     second = call(desk, "submit", experiment="quickstart", algorithm="all_reduce_dp", sets=QUICK)
@@ -112,6 +116,7 @@ def test_a_run_is_cancelled(desk: ToolDesk) -> None:
     assert "expected a" in call(desk, "result", handle=handle)["error"]
 
 
+@pytest.mark.slow
 def test_what_if_names_the_bottleneck(desk: ToolDesk, tmp_path: Path) -> None:
     (tmp_path / "pair.yaml").write_text(
         "topology: {generator: star, workers: 2}\nalgorithm: all_reduce_dp\nworkload: quadratic\nstop: {steps: 2}\n"
@@ -121,6 +126,7 @@ def test_what_if_names_the_bottleneck(desk: ToolDesk, tmp_path: Path) -> None:
     assert found["answer"]
 
 
+@pytest.mark.slow
 def test_a_real_run_is_replayed(desk: ToolDesk, tmp_path: Path) -> None:
     simcluster.run("quickstart", backend="sockets", stop={"steps": 2}, report=False, out=tmp_path / "real")
     found = call(desk, "replay", handle="real")
@@ -182,6 +188,7 @@ def test_long_answers_are_cut_and_say_so() -> None:
     assert len(json.dumps(deep)) <= MOST_CHARACTERS + 20
 
 
+@pytest.mark.slow
 def test_the_command_serves_on_standard_input_and_output(tmp_path: Path) -> None:
     from mcp import StdioServerParameters, stdio_client
 

@@ -98,6 +98,7 @@ def test_messages_in_another_order_are_found_out(copied: Run, tmp_path: Path) ->
     assert not (tmp_path / "again").exists()
 
 
+@pytest.mark.slow
 def test_of_nodes_that_wait_for_each_other_all_are_named_whatever_their_clocks(copied: Run, tmp_path: Path) -> None:
     events = read_orders(copied)[1].events
     replies = [

@@ -162,6 +162,7 @@ def test_the_address_chooses_what_a_browser_draws(tmp_path: Path) -> None:
         assert tab.ask(ROWS) == ["4", "5", "8", "9", "10", "11"]
 
 
+@pytest.mark.slow
 @needs_browser
 @pytest.mark.browser
 def test_controls_clicks_and_hostile_names_in_a_narrow_browser(tmp_path: Path) -> None:
@@ -248,6 +249,7 @@ def test_importance_is_the_adjusted_share_of_variance_by_setting(tmp_path: Path)
         ) == [0, 1, 2, 3]
 
 
+@pytest.mark.slow
 @needs_browser
 @pytest.mark.browser
 def test_five_thousand_points_open(tmp_path: Path) -> None:

@@ -29,6 +29,7 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> Run:
     return Run(write_run(folder, made_up_config(), topology, made_up_run(20, staleness=True), "0.1.0"))
 
 
+@pytest.mark.slow
 @needs_browser
 @pytest.mark.browser
 @pytest.mark.parametrize("name", ["timeline", "busy", "links", "staleness", "topology", "convergence"])
@@ -40,6 +41,7 @@ def test_each_kind_of_figure_is_drawn(run: Run, tmp_path: Path, name: str) -> No
     assert '"http' not in text.replace('"http://www.w3.org', ""), "a file of its own"
 
 
+@pytest.mark.slow
 @needs_browser
 @pytest.mark.browser
 @pytest.mark.parametrize("suffix", [".svg", ".pdf", ".png"])
@@ -62,6 +64,7 @@ def test_files_are_the_same_bytes_every_time_and_of_the_size_asked_for(run: Run,
         assert b"D:20000101000000" in drawn
 
 
+@pytest.mark.slow
 @needs_browser
 @pytest.mark.browser
 def test_the_figure_stays_as_it_was_and_dollars_stay_dollars(tmp_path: Path) -> None:

@@ -32,6 +32,7 @@ def page(tmp_path_factory: pytest.TempPathFactory) -> str:
     return render(run, load(document))
 
 
+@pytest.mark.slow
 def test_groups_are_by_site_and_device_and_those_that_stand_out_have_names(page: str) -> None:
     text = without_plotly(page)
     nodes = text[text.index("<h2>Nodes") : text.index("<h2>Repeat")]
@@ -72,6 +73,7 @@ def test_a_report_of_1024_nodes_is_small(page: str) -> None:
     assert len(without_plotly(page).encode()) < 1_500_000
 
 
+@pytest.mark.slow
 @pytest.mark.browser
 @needs_browser
 def test_a_report_of_1024_nodes_is_six_screens_high_and_shows_every_node_on_a_page(page: str, tmp_path: Path) -> None:

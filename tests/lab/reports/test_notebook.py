@@ -44,6 +44,7 @@ def test_a_run_shows_its_outcome_and_its_folder(tmp_path: Path) -> None:
         assert text in html
 
 
+@pytest.mark.slow
 def test_completion_of_plots_has_the_figures_alone(tmp_path: Path, swept: Sweep) -> None:
     run = write(tmp_path / "run")
     assert dir(run.plot) == sorted(["convergence", "timeline", "busy", "links", "staleness", "topology", "consensus"])

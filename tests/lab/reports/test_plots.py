@@ -157,6 +157,7 @@ def test_windows_are_the_beginning_the_middle_the_end_and_the_whole(run: Run) ->
     }
 
 
+@pytest.mark.slow
 def test_a_cluster_of_300_nodes_stays_light(tmp_path: Path) -> None:
     """A star of 300; the figures together must not outweigh the page they stand in."""
     names = [f"n{index}" for index in range(300)]

@@ -200,6 +200,7 @@ def test_every_node_and_link_has_its_row(page: str) -> None:
         assert re.search(rf"<tr>(<td>\d+</td>)?<td class=text>{name}</td>", text), name
 
 
+@pytest.mark.slow
 @pytest.mark.browser
 @needs_browser
 def test_a_browser_draws_every_figure_under_the_pages_own_policy(page: str, tmp_path: Path) -> None:
@@ -207,6 +208,7 @@ def test_a_browser_draws_every_figure_under_the_pages_own_policy(page: str, tmp_
     assert_drawn(chromium((tmp_path / "report.html").as_uri(), tmp_path / "profile", 1200), least=3)
 
 
+@pytest.mark.slow
 @pytest.mark.browser
 @needs_browser
 def test_curves_are_smoothed_and_every_figure_gives_its_numbers_and_picture(page: str, tmp_path: Path) -> None:
@@ -241,6 +243,7 @@ def test_curves_are_smoothed_and_every_figure_gives_its_numbers_and_picture(page
         assert tab.complaints == []
 
 
+@pytest.mark.slow
 @pytest.mark.browser
 @needs_browser
 def test_a_failed_run_fits_a_narrow_screen(failed_page: str, tmp_path: Path) -> None:
@@ -252,6 +255,7 @@ def test_a_failed_run_fits_a_narrow_screen(failed_page: str, tmp_path: Path) -> 
         assert tab.complaints == []
 
 
+@pytest.mark.slow
 @pytest.mark.browser
 @needs_browser
 def test_a_browser_that_cannot_inflate_says_so_in_place_of_each_figure(page: str, tmp_path: Path) -> None:

@@ -53,6 +53,7 @@ def test_swept_values_stand_where_they_belong(values: Any, title: str, places: A
     assert scale.places == pytest.approx(places) if not scale.is_category else scale.places == places
 
 
+@pytest.mark.slow
 def test_a_line_has_the_means_over_seeds_and_a_band_what_they_span(swept: Sweep) -> None:
     figure = swept.plot.against(BANDWIDTH, "loss")
     lines = [trace for trace in figure.data if trace.mode == "lines+markers"]
@@ -120,6 +121,7 @@ def test_the_report_escapes_what_it_is_told(swept: Sweep) -> None:
     assert page == render("small <b>", swept.as_text, [BANDWIDTH, INTERVAL], swept.plot)
 
 
+@pytest.mark.slow
 @needs_browser
 @pytest.mark.browser
 def test_a_browser_draws_the_report(swept: Sweep, tmp_path: Path) -> None:
@@ -146,6 +148,7 @@ def test_an_axis_is_logarithmic_where_values_are_wide_and_starts_at_zero_elsewhe
     assert swept.plot.convergence("step").layout.xaxis.type is None
 
 
+@pytest.mark.slow
 @needs_browser
 @pytest.mark.browser
 def test_a_name_of_a_line_is_shown_once_for_both_curves_and_hides_it_by_a_key(swept: Sweep, tmp_path: Path) -> None:

@@ -93,6 +93,7 @@ def test_a_run_that_fits_is_one_stretch() -> None:
     assert exact_stretches(np.array([0.0, 1.0]), np.array([1.0, 2.0]), 2.0, 2) == [[0.0, 2.0]]
 
 
+@pytest.mark.slow
 @pytest.mark.browser
 @needs_browser
 def test_a_reader_chooses_any_window_and_sees_each_span_of_it(tmp_path: Path) -> None:

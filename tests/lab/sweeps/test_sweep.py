@@ -41,6 +41,7 @@ def files(folder: Path) -> tuple[bytes, bytes]:
     return (folder / "table.csv").read_bytes(), (folder / "table.parquet").read_bytes()
 
 
+@pytest.mark.slow
 def test_the_table_is_the_same_whoever_ran_it_and_has_a_row_for_every_point_and_seed(tmp_path: Path) -> None:
     alone = simcluster.sweep(SMALL, VALUES, seeds=2, out=tmp_path / "alone", jobs=1)
     pool = simcluster.sweep(SMALL, VALUES, seeds=2, out=tmp_path / "pool", jobs=2)
@@ -55,6 +56,7 @@ def test_the_table_is_the_same_whoever_ran_it_and_has_a_row_for_every_point_and_
     assert alone.runs[3].summary["loss"] == frame["loss"][3]
 
 
+@pytest.mark.slow
 def test_what_has_run_is_not_run_again_and_a_larger_sweep_has_the_smaller_ones_runs(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -167,6 +169,7 @@ async def waits(node, replica, *, k: int = 0):
 """
 
 
+@pytest.mark.slow
 def test_a_killed_sweep_goes_on_where_it_was(tmp_path: Path) -> None:
     (tmp_path / "own.py").write_text(WAITS)
     experiment = SMALL | {"topology": "thunderbolt-mesh-4", "algorithm": {"path": str(tmp_path / "own.py:waits")}}
@@ -191,6 +194,7 @@ def test_a_killed_sweep_goes_on_where_it_was(tmp_path: Path) -> None:
     assert files(tmp_path / "killed") == files(whole.folder)
 
 
+@pytest.mark.slow
 def test_a_script_that_sweeps_whenever_it_is_read_does_so_once(tmp_path: Path) -> None:
     script = tmp_path / "script.py"
     script.write_text(
@@ -204,6 +208,7 @@ def test_a_script_that_sweeps_whenever_it_is_read_does_so_once(tmp_path: Path) -
     assert (done.stdout, done.stderr) == ("read\n['done', 'done']\n", "")
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(sys.platform != "linux", reason="/proc tells what signals are blocked")
 def test_a_ctrl_c_never_reaches_the_fork_server() -> None:
     script = (
@@ -304,11 +309,13 @@ for name, is_orphan in (("with its server", False), ("an orphan", True)):
 """
 
 
+@pytest.mark.slow
 def test_a_worker_that_cannot_begin_says_so_unless_its_sweep_is_over() -> None:
     done = subprocess.run([sys.executable, "-c", WORKERS], capture_output=True, text=True, check=True)
     assert [line for line in done.stderr.splitlines() if "Error" in line] == ["FileNotFoundError: with its server"]
 
 
+@pytest.mark.slow
 def test_a_ctrl_c_says_what_is_kept_and_leaves_a_table_of_it_and_the_same_sweep_goes_on(tmp_path: Path) -> None:
     def press(done: int, total: int, before: int) -> None:
         if done == 2 > before:

@@ -47,6 +47,7 @@ def table(out: Path) -> bytes:
     return (out / "table.csv").read_bytes()
 
 
+@pytest.mark.slow
 def test_slurm_gives_the_table_of_a_local_sweep_and_leaves_no_file_with_calls(tmp_path: Path, queue: Path) -> None:
     found = sweep(tmp_path / "slurm", engine_name="slurm")
     sweep(tmp_path / "local")
@@ -55,6 +56,7 @@ def test_slurm_gives_the_table_of_a_local_sweep_and_leaves_no_file_with_calls(tm
     assert sorted(path.name for path in (found.folder / "logs").iterdir()) == [f"slurm-{JOB}_{i}.txt" for i in (0, 1)]
 
 
+@pytest.mark.slow
 def test_the_points_of_a_lost_job_fail_and_the_next_sweep_runs_them(tmp_path: Path, queue: Path) -> None:
     (queue.parent / "lost").write_text("0")
     # Six points in two tasks: the lost one has points 0, 2 and 4.
@@ -68,6 +70,7 @@ def test_the_points_of_a_lost_job_fail_and_the_next_sweep_runs_them(tmp_path: Pa
     assert table(tmp_path / "slurm") == table(tmp_path / "local")
 
 
+@pytest.mark.slow
 def test_an_interrupted_sweep_leaves_no_job_in_the_queue_and_resumes(tmp_path: Path, queue: Path) -> None:
     def interrupt(done: int, of: int, before: int) -> None:
         if done:

@@ -103,6 +103,7 @@ def test_a_late_row_with_another_name_does_not_repeat_the_time_of_its_step() -> 
     assert {value.name for value in points.take([late], is_over=True) if value.step == 1} <= {"applied", "applied/a"}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("backend", ["sim", "sockets"])
 def test_points_appear_while_the_run_goes_on_each_once_and_equal_those_of_the_result(
     backend: str, drafts: Drafts, tmp_path: Path

@@ -61,6 +61,7 @@ def ended(children: Children) -> list[dict[str, Any]] | None:
     return found if all(child["code"] is not None for child in found) else None
 
 
+@pytest.mark.slow
 def test_a_run_that_is_refused_says_why_and_writes_nothing(tmp_path: Path) -> None:
     children = Children(tmp_path)
     children.start(RunForm(experiment="quickstart", sets=["stop.steps=many"]))
@@ -70,6 +71,7 @@ def test_a_run_that_is_refused_says_why_and_writes_nothing(tmp_path: Path) -> No
     assert list(tmp_path.iterdir()) == []
 
 
+@pytest.mark.slow
 def test_two_runs_without_a_name_get_folders_of_their_own_and_end_as_runs(tmp_path: Path) -> None:
     children = Children(tmp_path)
     wanted = RunForm(experiment="quickstart", sets=["stop.steps=2", "workload={name: quadratic}"])
@@ -80,6 +82,7 @@ def test_two_runs_without_a_name_get_folders_of_their_own_and_end_as_runs(tmp_pa
     assert all((tmp_path / name / "summary.json").is_file() for name in names)
 
 
+@pytest.mark.slow
 def test_a_stopped_run_ends_as_by_ctrl_c_and_leaves_no_state_behind(tmp_path: Path) -> None:
     children = Children(tmp_path)
     children.start(RunForm(experiment="quickstart", sets=["stop.steps=1000000"], folder="long"))
@@ -90,6 +93,7 @@ def test_a_stopped_run_ends_as_by_ctrl_c_and_leaves_no_state_behind(tmp_path: Pa
     assert not (tmp_path / "long" / "live.json").exists()
 
 
+@pytest.mark.slow
 def test_a_stopped_sweep_ends_as_by_ctrl_c_and_its_points_end_with_it(tmp_path: Path) -> None:
     children = Children(tmp_path)
     wanted = RunForm(kind="sweep", experiment="quickstart", sets=["stop.steps=1000000"], seeds=2)

@@ -57,6 +57,7 @@ def press(tab: Page, key: str, code: int, text: str = "") -> None:
         tab.call("Input.dispatchKeyEvent", type=kind, key=key, code=key, windowsVirtualKeyCode=code, text=text)
 
 
+@pytest.mark.slow
 def test_the_list_is_filtered_and_what_is_ticked_by_keyboard_is_compared(runs: Path, tab: Page) -> None:
     with served(runs) as url:
         tab.open(url + "/")
@@ -85,6 +86,7 @@ def test_the_list_is_filtered_and_what_is_ticked_by_keyboard_is_compared(runs: P
         assert tab.ask("document.activeElement.dataset.value ?? 'bytes'") == "bytes"
 
 
+@pytest.mark.slow
 def test_a_report_opens_without_this_pages_origin_and_draws(runs: Path, tab: Page) -> None:
     with served(runs) as url:
         tab.open(url + "/files/a/report.html")
@@ -93,6 +95,7 @@ def test_a_report_opens_without_this_pages_origin_and_draws(runs: Path, tab: Pag
         check_looks(tab)
 
 
+@pytest.mark.slow
 def test_a_failed_run_shows_its_error_and_foreign_names_as_text(runs: Path, tab: Page) -> None:
     with served(runs) as url:
         tab.open(url + "/#/run/c")
@@ -101,6 +104,7 @@ def test_a_failed_run_shows_its_error_and_foreign_names_as_text(runs: Path, tab:
         check_looks(tab)
 
 
+@pytest.mark.slow
 def test_a_run_in_progress_is_drawn_again_as_it_goes_on(runs: Path, tab: Page) -> None:
     from simcluster.watching.board import TelemetryBoard
     from simcluster.watching.status import run_status
@@ -124,6 +128,7 @@ def test_a_run_in_progress_is_drawn_again_as_it_goes_on(runs: Path, tab: Page) -
         tab.wait_for("document.body.innerText.includes('5 of 9')")
 
 
+@pytest.mark.slow
 def test_the_form_shows_what_is_wrong_and_then_the_run_until_its_end(tmp_path: Path, tab: Page) -> None:
     with served(tmp_path / "runs") as url:
         (tmp_path / "runs").mkdir(exist_ok=True)
@@ -146,6 +151,7 @@ def test_the_form_shows_what_is_wrong_and_then_the_run_until_its_end(tmp_path: P
         tab.wait_for("document.querySelector('.log').textContent.includes('3 steps')")
 
 
+@pytest.mark.slow
 def test_the_form_starts_a_sweep_and_leads_to_its_points_and_explorer(tmp_path: Path, tab: Page) -> None:
     with served(tmp_path / "runs") as url:
         (tmp_path / "runs").mkdir(exist_ok=True)
@@ -174,6 +180,7 @@ def test_the_form_starts_a_sweep_and_leads_to_its_points_and_explorer(tmp_path: 
         check_looks(tab)
 
 
+@pytest.mark.slow
 def test_a_login_link_lets_this_browser_in_and_leaves_no_code_in_its_address(runs: Path, tmp_path: Path) -> None:
     codes: list[str] = []
     login = Login(codes.append)

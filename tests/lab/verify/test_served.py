@@ -18,6 +18,7 @@ from simcluster.lm.serving.run import ServingResult
 REAL = pages.answer_all
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", pages.PAGES)
 def test_a_page_keeps_every_law(name: str) -> None:
     found = simcluster.verify(name, quick=True)
@@ -29,6 +30,7 @@ def test_a_page_keeps_every_law(name: str) -> None:
     assert "where requests lost theirs 0 times" not in found["little cache"].reason
 
 
+@pytest.mark.slow
 def test_real_processes_are_checked_too() -> None:
     found = simcluster.verify("generate", nodes=[2], only=["simulator = sockets"])
     assert [(check.verdict, check.reason) for check in found.checks] == [
@@ -63,6 +65,7 @@ def more_bytes(found: ServingResult) -> ServingResult:
     return found
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("law", "wrong", "reason"),
     [
@@ -91,6 +94,7 @@ def test_a_page_that_breaks_a_law_fails_it(
     assert re.match(reason, found[law].reason), found[law].reason
 
 
+@pytest.mark.slow
 def test_a_page_that_does_not_end_well_fails_the_law(monkeypatch: pytest.MonkeyPatch) -> None:
     def answers(*given: Any, **options: Any) -> ServingResult:
         raise Deadlock("deadlock at 1 s", ["n0: recv"])
@@ -111,6 +115,7 @@ def test_a_page_takes_no_workload_and_only_sizes_that_have_a_share_for_every_nod
         simcluster.verify("generate", only=["time"])
 
 
+@pytest.mark.slow
 def test_the_command_prints_the_laws_as_json(command: Any) -> None:
     code, out, _ = command("verify", "generate", "--nodes", "1", "--backend", "sim", "--json")
     assert code == 0

@@ -59,6 +59,7 @@ def test_the_package_can_be_called_and_is_a_package_all_the_same() -> None:
     assert simcluster.lab.verify.verify is verify
 
 
+@pytest.mark.slow
 def test_the_example_of_the_documentation_keeps_every_claim_of_its_own(tmp_path: Path) -> None:
     found = verify(written(tmp_path, example()), nodes=[1, 3])
     assert found.ok, found.table()
@@ -67,6 +68,7 @@ def test_the_example_of_the_documentation_keeps_every_claim_of_its_own(tmp_path:
     assert {"fault: crash of a worker", "fault: short hang", "simulator = sockets", "determinism"} <= claimed
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("old", "new", "check"),
     [
@@ -89,6 +91,7 @@ def test_a_claim_that_is_not_so_fails_the_check_of_its_name(old: str, new: str, 
     assert re.search(r"\d", found[check].reason) or check.startswith("fault"), "a reason has numbers"
 
 
+@pytest.mark.slow
 def test_an_algorithm_without_a_claim_is_told_what_it_is_and_held_to_what_all_must_keep(tmp_path: Path) -> None:
     found = verify(written(tmp_path, ALONE), backend="sim", nodes=[1, 2], quick=True)
     assert found.ok, found.table()
@@ -198,6 +201,7 @@ def test_every_wrong_request_is_refused_with_what_is_wrong(tmp_path: Path) -> No
         verify(wrong_claim)
 
 
+@pytest.mark.slow
 def test_the_command_prints_a_table_or_json_and_says_by_its_code_what_came_of_it(command: Any, tmp_path: Path) -> None:
     own = written(tmp_path, ALONE)
     code, out, _ = command("verify", own, "--backend", "sim", "--nodes", "2,1", "--quick")
@@ -222,6 +226,7 @@ def test_the_command_prints_a_table_or_json_and_says_by_its_code_what_came_of_it
         assert words in error or arguments == ["nobody"]
 
 
+@pytest.mark.slow
 def test_the_workload_and_its_settings_can_be_given(command: Any, tmp_path: Path) -> None:
     own = written(tmp_path, ALONE)
     common = ("--backend", "sim", "--nodes", "1", "--quick", "--json")
@@ -280,6 +285,7 @@ def test_a_table_is_as_wide_as_the_terminal_and_120_columns_in_a_pipe(
     assert most["100"] <= 100 < most[""] <= 120
 
 
+@pytest.mark.slow
 def test_every_line_of_the_documentation_is_one_of_the_table(tmp_path: Path) -> None:
     rows = re.findall(r"^\| ([^|]+?) \|", DOCS.read_text(), re.MULTILINE)[2:]
     told = {name.strip() for row in rows for name in row.split(",  ")}

@@ -14,6 +14,7 @@ from simcluster.lab.verify.claims import claim_about
 from simcluster.lab.verify.faults import NAMES
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", sorted(ALGORITHMS))
 def test_it_keeps_its_claim(name: str) -> None:
     found = verify(name, backend="sim", quick=True)

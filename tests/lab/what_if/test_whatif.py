@@ -39,6 +39,7 @@ def ask(folder: Path, planted: dict[str, Any], goal: str = "step-time", **option
     )
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("planted", "kind", "part", "said"),
     [
@@ -76,6 +77,7 @@ def test_a_planted_bottleneck_is_named_and_the_path_leads_there(
         assert f"for {part}, " in found.sentences[-1]
 
 
+@pytest.mark.slow
 def test_staleness_that_hurts_is_named_with_how_stale_it_is(tmp_path: Path) -> None:
     # Workers pull every 4 steps; with this rate learning is near the edge, and with gradients half as old it is not.
     found = simcluster.whatif(
@@ -106,6 +108,7 @@ def test_staleness_that_hurts_is_named_with_how_stale_it_is(tmp_path: Path) -> N
     assert found.path.end_s == pytest.approx(found.base[0])
 
 
+@pytest.mark.slow
 def test_the_answer_has_its_numbers_in_the_table_the_folder_and_a_page_and_nothing_runs_twice(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -158,6 +161,7 @@ def test_the_answer_has_its_numbers_in_the_table_the_folder_and_a_page_and_nothi
     assert again.value == pytest.approx(found.value * 3)  # 3 steps
 
 
+@pytest.mark.slow
 def test_energy_is_less_where_the_run_is_shorter_and_where_seeds_do_not_matter_one_is_enough(tmp_path: Path) -> None:
     found = ask(tmp_path, {"links.pi5-mini1.bandwidth": "10 Mbps"}, goal="energy", seeds=3)
     assert found.exact
@@ -169,6 +173,7 @@ def test_energy_is_less_where_the_run_is_shorter_and_where_seeds_do_not_matter_o
     assert "J" in found.sentences[0]
 
 
+@pytest.mark.slow
 def test_of_a_trace_that_tells_only_a_part_the_path_is_of_that_part_and_says_so(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -180,6 +185,7 @@ def test_of_a_trace_that_tells_only_a_part_the_path_is_of_that_part_and_says_so(
     assert found.path.parts[0].where == "pi5-mini1"
 
 
+@pytest.mark.slow
 def test_the_price_of_a_run_is_of_all_its_devices(tmp_path: Path) -> None:
     nodes = {f"nodes.{name}.price_per_hour": "0.5 USD/h" for name in ("mini1", "mini2", "mini3", "pi5", "pi4")}
     found = ask(tmp_path, nodes | {"links.pi5-mini1.bandwidth": "10 Mbps"}, goal="cost")
@@ -197,6 +203,7 @@ def test_a_goal_that_cannot_be_had_says_so_and_what_would_help(tmp_path: Path) -
         ask(tmp_path, {}, goal="time-to-accuracy=0.99")
 
 
+@pytest.mark.slow
 def test_the_command_prints_the_answer_or_json(tmp_path: Path) -> None:
     from typer.testing import CliRunner
 
@@ -220,6 +227,7 @@ def test_the_command_prints_the_answer_or_json(tmp_path: Path) -> None:
     assert json.loads(CliRunner().invoke(app, [*request, "--json"]).output)["answer"][0] == said.output.splitlines()[0]
 
 
+@pytest.mark.slow
 @pytest.mark.browser
 @needs_browser
 def test_a_browser_draws_the_report_and_what_is_written_in_it_stays_text(tmp_path: Path) -> None:

@@ -59,6 +59,7 @@ def test_averages_that_do_not_weigh_lose_a_node_only_if_the_others_can_share_eve
     assert tried(document("edp", batch_size=5)) == {}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "topology", [star(4), ring(4), chain(4), complete(4), torus(2, 2), two_sites(2, 2)], ids=lambda made: made.name
 )
@@ -89,6 +90,7 @@ def test_a_pipeline_is_ordered_otherwise_and_loses_any_stage() -> None:
     assert found["without n2 (its stage on the others)"].algorithm_settings["order"] == (0,)
 
 
+@pytest.mark.slow
 def test_the_answer_names_what_costs_nothing_apart_from_the_bottleneck(tmp_path: Path) -> None:
     found = whatif(document("sync_ps"), "step-time", seeds=1, out=tmp_path, report=False, jobs=1)
     assert "At no cost, the most is gained by share by speed (24 samples per step)" in found.answer

@@ -106,6 +106,7 @@ def test_times_alone_need_no_weights(command: Any) -> None:
     assert found["tpot_s"] == pytest.approx(best["token_s"], rel=1e-4)
 
 
+@pytest.mark.slow
 def test_a_prompt_in_one_chunk_takes_the_plans_time_and_in_more_chunks_longer(command: Any) -> None:
     words = (
         "generate",

@@ -64,6 +64,7 @@ MODELS: dict[str, tuple[Callable[[Path], str], str]] = {
 }  # fmt: skip
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", MODELS)
 def test_a_model_that_the_engine_cannot_run_is_refused_in_one_line_with_the_way_to_times(
     name: str, command: Any, tmp_path: Path
@@ -106,6 +107,7 @@ def test_a_file_that_lacks_a_tensor_is_refused_before_nodes_start(backend: str, 
     assert "layer 1: ffn_up.weight: found no such tensor" in err
 
 
+@pytest.mark.slow
 def test_a_plan_says_how_a_model_is_served(command: Any, tmp_path: Path) -> None:
     model = written(tmp_path / "a.gguf", gguf.GGMLQuantizationType.F16)
     found = json.loads(command("plan", "smolcluster", "--model", model, "--json")[1])

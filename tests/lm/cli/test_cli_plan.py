@@ -14,6 +14,7 @@ from simcluster.lm.plan.shape import PRESETS
 from tests.support.root import ROOT
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("topology", ["smolcluster", "star-8-gigabit", "halos-4-regions"])
 @pytest.mark.parametrize("model", ["smollm2", "70b"])
 def test_a_plan_fits_eighty_columns(topology: str, model: str, command: Any, tmp_path: Path) -> None:
@@ -101,6 +102,7 @@ def test_json_has_the_bytes_of_activations_that_a_token_sends(command: Any) -> N
     assert sent["alone", 1] == 0
 
 
+@pytest.mark.slow
 def test_training_prints_a_ranking_and_json_has_its_numbers(command: Any) -> None:
     words = ("plan", "smolcluster", "--model", "smollm2", "--training", "--batch-size", "6", "--sample-tokens", "128")
     code, table, err = command(*words)
@@ -113,6 +115,7 @@ def test_training_prints_a_ranking_and_json_has_its_numbers(command: Any) -> Non
     assert best["nodes"][0]["needed_bytes"] == sum(best["nodes"][0]["parts_bytes"].values())
 
 
+@pytest.mark.slow
 def test_the_rows_of_training_in_the_documentation_are_those_of_the_command(command: Any) -> None:
     _, out, _ = command("plan", "smolcluster", "--model", "smollm2", "--training")
     text = (ROOT / "docs" / "plan.md").read_text(encoding="utf-8")

@@ -59,6 +59,7 @@ def test_tensor_parallel_ranks_send_exactly_the_bytes_of_the_formula_for_each_to
     assert counts["batch"] == 5 * 4 * (n - 1)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("n", "kilobytes"), [(2, 2048), (4, 6144), (8, 14336)])
 def test_llama_3_8b_sends_the_kilobytes_that_distributed_llama_reports(n: int, kilobytes: int) -> None:
     shape = PRESETS["8b"]

@@ -31,6 +31,7 @@ def spans(answers: list[AnsweredRequest]) -> list[tuple[float, float]]:
     return [(one.arrival_s, one.end_s) for one in answers]
 
 
+@pytest.mark.slow
 def test_one_at_a_time_with_constant_times_is_md1() -> None:
     requests = load(fixed(1))
     answers = driven(at_most(1), requests_of(requests), lambda issued: 0.35)
@@ -41,6 +42,7 @@ def test_one_at_a_time_with_constant_times_is_md1() -> None:
     assert [one.end_s for one in answers] == pytest.approx([end_s for _, end_s in expected], rel=1e-12)
 
 
+@pytest.mark.slow
 def test_one_at_a_time_with_exponential_times_is_mm1() -> None:
     requests = load(fixed(1))
     services_s = numpy_stream(2, "service").exponential(0.3, COUNT).tolist()
@@ -52,6 +54,7 @@ def test_one_at_a_time_with_exponential_times_is_mm1() -> None:
     assert [one.end_s for one in answers] == pytest.approx([end_s for _, end_s in expected], rel=1e-12)
 
 
+@pytest.mark.slow
 def test_answers_of_random_length_one_at_a_time_are_mg1() -> None:
     # Lengths are geometric with mean 6, so of variance 6 x 5; a token takes 0.05 s. Load 0.6.
     requests = load(Length("geometric", (6.0,)))
@@ -60,6 +63,7 @@ def test_answers_of_random_length_one_at_a_time_are_mg1() -> None:
     assert agrees(waits_s, mg1_wait_s(RATE, 0.3, 30 * 0.05**2), PRECISION)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("running", [2, 4])
 def test_sequences_that_share_every_batch_for_nothing_are_mgk(running: int) -> None:
     # A batch takes 10 ms however many sequences it has, as where reading the weights decides. An answer of geometric
@@ -106,6 +110,7 @@ def test_a_replay_of_a_runs_arrivals_gives_the_run(tmp_path: Path) -> None:
     assert driven(at_most(8), requests_of(again), by_tokens) == driven(at_most(8), requests_of(requests), by_tokens)
 
 
+@pytest.mark.slow
 def test_batches_take_more_at_once_and_so_requests_wait_less() -> None:
     requests = requests_of(load(fixed(20), 2_000))
     alone, together = (driven(at_most(n), requests, by_tokens) for n in (1, 16))

@@ -137,6 +137,7 @@ def runs(draw: st.DrawFn) -> Run:
     return Run(requests, limits, lengths, cancels, keeps=draw(st.booleans()))
 
 
+@pytest.mark.slow
 @settings(deadline=None, max_examples=300)
 @given(runs())
 def test_every_request_ends_exactly_once_with_its_tokens(run: Run) -> None:
@@ -169,6 +170,7 @@ def next_start(run: Run, batch: EngineBatch, piece: SequenceChunk) -> int:
     return starts[0] if starts else piece.start
 
 
+@pytest.mark.slow
 @settings(deadline=None, max_examples=200)
 @given(runs())
 def test_pieces_of_a_sequence_follow_each_other_and_every_slot_is_opened_and_closed_once(run: Run) -> None:
@@ -200,6 +202,7 @@ def test_pieces_of_a_sequence_follow_each_other_and_every_slot_is_opened_and_clo
     assert set(closed) <= set(opened)
 
 
+@pytest.mark.slow
 @settings(deadline=None, max_examples=200)
 @given(runs(), st.lists(st.integers(1, 14), min_size=7, max_size=7))
 def test_what_is_issued_does_not_depend_on_lengths_that_are_not_known_yet(run: Run, others: list[int]) -> None:
@@ -215,6 +218,7 @@ def test_what_is_issued_does_not_depend_on_lengths_that_are_not_known_yet(run: R
             break
 
 
+@pytest.mark.slow
 @settings(deadline=None, max_examples=200)
 @given(runs())
 def test_limits_on_answers_decide_nothing_but_refusals_and_ends(run: Run) -> None:

@@ -265,6 +265,7 @@ def test_the_texts_of_a_file_cannot_control_a_terminal(tmp_path: Path) -> None:
 WHOLE = dict(gguf_tensors((), True))
 
 
+@pytest.mark.slow
 @given(st.integers(0, 1500), st.binary(min_size=1, max_size=8))
 def test_a_damaged_file_is_a_shape_or_an_error(tmp_path_factory: Any, at: int, damage: bytes) -> None:
     folder = tmp_path_factory.mktemp("damaged")

@@ -41,6 +41,7 @@ def test_waits_depend_on_the_variance_of_the_service_alone() -> None:
     assert agrees(waits_s(services_s), mg1_wait_s(RATE, 0.35, 0.0075))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("servers", "mean_s"), [(2, 0.7), (4, 1.5)])
 def test_waits_at_several_servers_are_those_of_mmk(servers: int, mean_s: float) -> None:
     assert agrees(waits_s(exponential(mean_s), servers), mmk_wait_s(RATE, mean_s, servers))
@@ -50,6 +51,7 @@ def test_one_of_k_servers_is_mm1() -> None:
     assert mmk_wait_s(RATE, 0.35, 1) == pytest.approx(mm1_wait_s(RATE, 0.35), rel=1e-9)
 
 
+@pytest.mark.slow
 def test_a_wrong_formula_is_found_out() -> None:
     found = waits_s(np.full(COUNT, 0.35))
     assert not agrees(found, mm1_wait_s(RATE, 0.35))

@@ -34,6 +34,7 @@ MESSAGES = st.lists(
 )
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("template", [SMOLLM2, SPACED, PLAIN], ids=["smollm2", "spaced", "plain"])
 @given(messages=MESSAGES)
 def test_a_template_renders_as_with_jinja(template, messages):

@@ -109,6 +109,7 @@ def attention_is_uniform(a):
     )
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("precision", ["f32", "bf16", "int8"])
 @pytest.mark.parametrize("a", LONG, ids=["llama", "halves", "gpt"])
 def test_the_cut_of_a_prompt_into_chunks_changes_no_bit(a, precision):

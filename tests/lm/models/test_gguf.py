@@ -24,6 +24,7 @@ def smollm2():
         pytest.skip(str(error))
 
 
+@pytest.mark.slow
 def test_the_capital_of_france_is_paris():
     model = smollm2()
     prompt = torch.tensor(model.tokenizer.encode("The capital of France is"))

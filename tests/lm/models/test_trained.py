@@ -59,6 +59,7 @@ def test_logits_are_those_of_the_workloads_model(tmp_path, settings):
     np.testing.assert_allclose(found.numpy(), expected, atol=1e-4, rtol=1e-4)
 
 
+@pytest.mark.slow
 def test_a_run_is_opened_with_its_own_weights(tmp_path):
     run = simcluster.run(
         "quickstart", workload={"name": "gpt", **SIZES}, overrides={"stop": {"steps": 2}}, out=tmp_path / "run",

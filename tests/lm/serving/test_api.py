@@ -381,6 +381,7 @@ def test_pages_that_leave_are_forgotten_and_one_too_many_is_refused(made: Engine
     assert (site.pages, made.front._watchers) == (0, set())
 
 
+@pytest.mark.slow
 def test_1000_requests_at_once_are_answered_or_refused_and_nothing_is_left() -> None:
     """100 have room, and wait for a permit each; 900 are refused meanwhile. Without sockets, which would be 2,000."""
 
@@ -407,6 +408,7 @@ def test_1000_requests_at_once_are_answered_or_refused_and_nothing_is_left() -> 
         assert len(made.seen) == 100
 
 
+@pytest.mark.slow
 def test_300_connections_at_once_get_answers_in_the_apis_shape(monkeypatch: pytest.MonkeyPatch) -> None:
     """More than the coordinator takes, and than may be without a request at once: 64 there."""
     monkeypatch.setattr(rate_limits, "ASK_S", 300.0)  # client and server share a process, and its cores

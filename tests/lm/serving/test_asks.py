@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from typing import Any
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -34,6 +35,7 @@ def outcome(kind: type[Any], body: bytes) -> Any:
         return error
 
 
+@pytest.mark.slow
 @given(BODIES, st.sampled_from((ChatRequest, CompletionRequest, TokenizeRequest, DetokenizeRequest)))
 def test_a_body_is_read_or_refused_in_few_words(body: bytes, kind: type[Any]) -> None:
     found = outcome(kind, body)

@@ -111,6 +111,7 @@ def lengths_of(answers: list[AnsweredRequest]) -> list[tuple[int, int, str]]:
     return [(one.prompt_tokens, one.output_tokens, one.error) for one in answers]
 
 
+@pytest.mark.slow
 def test_real_numerics_answer_on_simulated_and_on_real_nodes(model: str) -> None:
     requests = [OfferedRequest(0.0, 5, 4), OfferedRequest(0.02, 12, 1), OfferedRequest(0.03, 3, 9)]
     cluster = clusters.star(2)

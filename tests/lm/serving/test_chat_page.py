@@ -79,6 +79,7 @@ def click(tab: Page, selector: str) -> None:
 ANSWERED = "document.querySelectorAll('[data-does=again]').length"
 
 
+@pytest.mark.slow
 def test_markdown_becomes_elements_and_a_script_of_the_model_stays_text(tab: Page) -> None:
     say(tab, "hello")
     tab.wait_for(ANSWERED)
@@ -102,6 +103,7 @@ def test_markdown_becomes_elements_and_a_script_of_the_model_stays_text(tab: Pag
         assert tab.ask(f"(([a, b, c]) => a.bottom <= c.top && b.bottom <= c.top && c.height > 200)({places})")
 
 
+@pytest.mark.slow
 def test_an_answer_streams_is_stopped_and_made_again(tab: Page, made: Engine) -> None:
     say(tab, "step")
     made.let(4)
@@ -123,6 +125,7 @@ def test_an_answer_streams_is_stopped_and_made_again(tab: Page, made: Engine) ->
     assert made.seen[0].prompt == made.seen[1].prompt  # the stopped answer is not part of it
 
 
+@pytest.mark.slow
 def test_a_failure_is_readable_and_conversations_stay_in_the_browser(tab: Page, made: Engine) -> None:
     say(tab, "fail")
     made.let(2)
@@ -145,6 +148,7 @@ def test_a_failure_is_readable_and_conversations_stay_in_the_browser(tab: Page, 
     assert tab.ask("document.querySelectorAll('#conversations li').length") == 0
 
 
+@pytest.mark.slow
 def test_the_settings_reach_the_engine(tab: Page, made: Engine) -> None:
     for name, value in (("temperature", "0.25"), ("top_p", "0.5"), ("top_k", "7"), ("max_tokens", "3"), ("seed", "11")):
         tab.ask(f"document.getElementById('{name}').value = '{value}'")
@@ -159,6 +163,7 @@ def test_the_settings_reach_the_engine(tab: Page, made: Engine) -> None:
     assert END in request.ends
 
 
+@pytest.mark.slow
 def test_a_pointer_over_a_token_shows_its_probability_if_they_are_asked_for(tab: Page, made: Engine) -> None:
     click(tab, "#likeliest")
     say(tab, "step")
@@ -178,6 +183,7 @@ def test_a_pointer_over_a_token_shows_its_probability_if_they_are_asked_for(tab:
     assert tab.ask("document.querySelectorAll('.assistant:last-child .token').length") == 0
 
 
+@pytest.mark.slow
 def test_the_shelf_shows_layers_memory_and_the_load_of_every_node(tab: Page, made: Engine) -> None:
     text = tab.ask("document.getElementById('shelf').textContent")
     assert [name in text for name in NODES] == [True] * 3
@@ -194,6 +200,7 @@ def test_the_shelf_shows_layers_memory_and_the_load_of_every_node(tab: Page, mad
     tab.wait_for("document.querySelector('#loads dd').textContent === '0'")
 
 
+@pytest.mark.slow
 def test_after_a_loss_the_open_page_shows_the_placement_in_force(tab: Page, made: Engine) -> None:
     tab.wait_for("document.querySelectorAll('#shelf .node').length === 3")
     made.front.open(made.loop.call_soon_threadsafe, AFTER)
@@ -208,6 +215,7 @@ def test_after_a_loss_the_open_page_shows_the_placement_in_force(tab: Page, made
     assert "first token750 ms" in tab.ask("document.getElementById('measured').textContent")
 
 
+@pytest.mark.slow
 def test_with_a_token_the_page_asks_for_the_link_and_works_with_it(made: Engine, tmp_path: Path) -> None:
     codes: list[str] = []
     login = Login(codes.append)
@@ -223,6 +231,7 @@ def test_with_a_token_the_page_asks_for_the_link_and_works_with_it(made: Engine,
         assert "The capital" in said(tab)[-1]
 
 
+@pytest.mark.slow
 def test_while_the_model_is_loaded_the_page_says_so_and_asks_again(tmp_path: Path) -> None:
     front = RequestBroker()
     with server(front) as running, browser(tmp_path / "profile") as tab:

@@ -76,6 +76,7 @@ def test_every_placement_gives_the_tokens_of_one_node_without_neighbours(name: s
     assert tokens_of(answered(model, LAYOUTS[name], requests(), batches=3 if name == "three stages" else 1)) == expected
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("backend", ["sockets", "torch"])
 @pytest.mark.parametrize("name", LAYOUTS)
 def test_real_processes_give_the_tokens_of_the_simulator(name: str, backend: str, model: str, expected: Any) -> None:
@@ -134,6 +135,7 @@ def test_right_guesses_are_counted_and_come_together(model: str) -> None:
     assert 0 < found.accepted == len(times_s) - len({*times_s})
 
 
+@pytest.mark.slow
 def test_a_run_is_repeated_to_the_last_bit(model: str) -> None:
     for name in ("three stages", "two shards", "replicas"):
         first, second = (answered(model, LAYOUTS[name], requests()) for _ in range(2))
@@ -148,6 +150,7 @@ def test_the_seed_and_the_temperature_decide_the_tokens(model: str, expected: An
         assert a != b
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("backend", ["sim", "sockets", "torch"])
 def test_a_follower_gets_every_token_in_order_and_once(model: str, expected: Any, backend: str) -> None:
     architecture = open_model(model).architecture
@@ -163,6 +166,7 @@ def test_a_follower_gets_every_token_in_order_and_once(model: str, expected: Any
     assert {name: tuple(tokens) for name, tokens in shown.items()} == expected
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("placement", ["alone", "pipeline", "tensor"])
 def test_smollm2_knows_the_capital_of_france(placement: str) -> None:
     asked = RequestOptions("smollm2", prompt="The capital of France is", max_tokens=2, placement=placement, raw=True)

@@ -14,6 +14,7 @@ from tests.lm.models.test_trained import SIZES, folder_of
 from tests.support import clusters
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("backend", ["sockets", "torch"])
 def test_nodes_without_a_request_are_not_taken_for_stuck(tmp_path, backend):
     """They are idle for 4 s, and the watchdog stops nodes that are stuck for 1 s or idle for 2 s."""

@@ -102,6 +102,7 @@ def test_replicas_that_have_no_request_left_replace_the_first_node(
         assert tokens_of(found) == {"0": expected["0"]}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("name", "lost", "count"),
     [
@@ -216,6 +217,7 @@ def test_arrivals_count_from_the_beginning_on_a_first_node_that_came_late(return
     assert found.answers["1"].times_s == pytest.approx(whole.answers["1"].times_s)  # long after the loss: on idle nodes
 
 
+@pytest.mark.slow
 def test_a_returning_node_takes_its_part_again(model: str, expected: Any) -> None:
     setup = setup_of(model, LAYOUTS["pipeline"], requests())
     times_s = answer_all(setup, CLUSTER).answers["2"].times_s

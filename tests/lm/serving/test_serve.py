@@ -98,6 +98,7 @@ def nodes_of(process: subprocess.Popen[str]) -> list[psutil.Process]:
     return by_age(node for child in children for node in child.children())
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("backend", "placement"), [("sim", "file"), ("sockets", "file"), ("sim", "replicas"), ("sockets", "tensor")]
 )
@@ -138,6 +139,7 @@ def prefilled(found: Serving) -> float:
     return float(re.search(r"^simcluster:prefilled_tokens_total\S+ (\S+)", found.client.get("/metrics").text, re.M)[1])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("placement", "place"), [("file", 0), ("file", 1), ("file", 2), ("replicas", 0), ("replicas", 1)]
 )
@@ -172,6 +174,7 @@ SMALL = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("rank", "name"), [(0, "a"), (1, "b")])
 def test_a_node_that_the_model_needs_is_named_when_it_is_killed_and_the_server_serves_again(
     model: Path, tmp_path: Path, rank: int, name: str
@@ -195,6 +198,7 @@ def test_a_node_that_the_model_needs_is_named_when_it_is_killed_and_the_server_s
         assert found.complete().json()["choices"] == before.json()["choices"]
 
 
+@pytest.mark.slow
 def test_a_server_that_may_not_restart_serves_on_fewer_nodes_and_ends_without_any(model: Path) -> None:
     with serving(model, "sockets", "--restarts", "0") as found:
         before = found.complete().json()["choices"]

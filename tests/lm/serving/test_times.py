@@ -107,6 +107,7 @@ def test_many_requests_keep_the_slowest_stage_busy() -> None:
     assert found.nodes[1].busy_s > 0.95 * times_s[-1]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("n", [2, 4])
 def test_tensor_parallelism_takes_the_time_of_the_closed_form(n: int) -> None:
     devices = {f"n{i}": timed.DEVICES["n0"] for i in range(n)}

@@ -43,6 +43,7 @@ def experiment_of(plan: TrainingPlan, row: PlanRow) -> dict[str, Any]:
     }
 
 
+@pytest.mark.slow
 def test_every_row_needs_the_memory_that_a_run_of_it_predicts() -> None:
     plan = plan_training(star(4), TINY, 8, 64)
     assert {"zero 1", "zero 2", "zero 3", "pipeline", "tensor_parallel", "all_reduce_dp", "alone"} == set(labels(plan))
@@ -56,6 +57,7 @@ def test_every_row_needs_the_memory_that_a_run_of_it_predicts() -> None:
         assert row.parts[0].memory.total <= found["n0"].memory.total
 
 
+@pytest.mark.slow
 def test_rows_are_ranked_by_samples_per_second() -> None:
     plan = plan_training(star(4), TINY, 8, 64)
     rates = [row.samples_per_s for row in plan.rows]
@@ -63,6 +65,7 @@ def test_rows_are_ranked_by_samples_per_second() -> None:
     assert rates[0] * plan.rows[0].step.step_s == pytest.approx(8, rel=1e-12)
 
 
+@pytest.mark.slow
 def test_local_steps_are_ranked_only_where_communication_binds() -> None:
     slow = plan_training(star(4, bandwidth="1 Mbps"), TINY, 8, 64)
     assert {row.candidate.algorithm for row in slow.less_often} == {"local_sgd", "diloco"}
@@ -73,6 +76,7 @@ def test_local_steps_are_ranked_only_where_communication_binds() -> None:
     assert "of a step on communication" in whys["diloco"]
 
 
+@pytest.mark.slow
 def test_what_fits_no_node_is_refused_with_what_is_missing() -> None:
     plan = plan_training(star(4, "1 GB"), PRESETS["smollm2"], 4, 256)
     refused = {one.label: one for one in plan.refused}
@@ -95,6 +99,7 @@ def test_a_slow_node_is_left_out_with_what_it_would_cost() -> None:
     assert 0 < rate < plan.rows[0].samples_per_s
 
 
+@pytest.mark.slow
 def test_a_group_of_a_site_is_tried() -> None:
     plan = plan_training(load("halos-4-regions"), PRESETS["smollm2"], 16, 256)
     assert {len(row.parts) for row in plan.rows if row.candidate.label != "alone"} <= {2, 3, 4}
@@ -113,6 +118,7 @@ def test_a_wrong_request_is_refused(shape: ModelShape, samples: int, tokens: int
         plan_training(star(2), shape, samples, tokens)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["smolcluster", "two-sites-wan", "star-8-gigabit"])
 @pytest.mark.parametrize("model", ["smollm2", "70b"])
 def test_a_plan_fits_eighty_columns(name: str, model: str) -> None:

@@ -44,6 +44,7 @@ def batch(samples: int) -> Batch:
     return next(short_replica(workload("tied"), [samples]).batches())
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("samples", [1, 2, 3, 7])
 def test_work_costs_what_it_costs_block_by_block(kind: str, samples: int) -> None:

@@ -89,6 +89,7 @@ def test_a_step_takes_the_simulators_time_where_all_nodes_are_alike(
     check(star([FAST] * 4), algorithm, 2, 1e-9)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("algorithm", ALGORITHMS, ids=name_of)
 def test_a_step_takes_the_simulators_time_where_a_node_is_slower(
     algorithm: dict[str, Any], tmp_path: Any, monkeypatch: Any
@@ -97,11 +98,13 @@ def test_a_step_takes_the_simulators_time_where_a_node_is_slower(
     check(star([FAST, SLOW, FAST, FAST]), algorithm, 2, 1e-9)
 
 
+@pytest.mark.slow
 def test_a_step_of_unequal_batches_takes_the_simulators_time(tmp_path: Any, monkeypatch: Any) -> None:
     monkeypatch.chdir(tmp_path)
     check(star([FAST, SLOW, FAST]), {"name": "all_reduce_dp"}, {"n0": 4, "n1": 1, "n2": 3}, 1e-9)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("algorithm", "tolerance"),
     [

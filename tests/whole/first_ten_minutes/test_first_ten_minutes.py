@@ -25,6 +25,7 @@ def test_the_table_has_the_73_mistakes_of_all_groups_and_at_least_nine_in_ten_ar
     assert sum(row.good for row in ROWS) >= 0.9 * len(ROWS)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("row", ROWS, ids=lambda row: row.name)
 def test_a_mistake_has_a_good_answer(row: Row, command: Any, tmp_path: Path) -> None:
     for name, text in row.files.items():

@@ -53,6 +53,7 @@ def clusters(draw: st.DrawFn) -> tuple[Topology, list[list[float]], list[str]]:
     )
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("schedule", SCHEDULES)
 @settings(max_examples=40, deadline=None)
 @given(
@@ -97,6 +98,7 @@ def test_a_schedule_is_the_same_whether_it_is_never_offered_declined_or_computed
     same(topology, body, inbox_bytes=inbox_bytes)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("schedule", ["ring", "tree_near", "halving_far"])
 @settings(max_examples=40, deadline=None)
 @given(clusters(), st.sampled_from([300, 16000]), st.sampled_from([6000, 10**9]))

@@ -35,6 +35,7 @@ from tests.backends.sim.lookahead.oracle import (
 from tests.support.clusters import IDEAL, complete, star
 
 
+@pytest.mark.slow
 @settings(max_examples=60, deadline=None)
 @given(
     links_of(7),

@@ -48,6 +48,7 @@ def test_a_thread_that_ends_leaves_its_cores_to_the_others() -> None:
     assert ends == [pytest.approx(1.0, rel=1e-9), pytest.approx(1.5, rel=1e-9), 0.0]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("cores", "took_s"), [(1, 3.0), (2, 1.5), (3, 1.0)])
 def test_bytes_between_nodes_of_a_machine_keep_two_of_its_threads_busy(cores: int, took_s: float) -> None:
     async def sends(node: Transport) -> float:

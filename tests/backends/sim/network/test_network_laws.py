@@ -131,6 +131,7 @@ def _is_bottleneck(channel: Channel, demand: Demand) -> bool:
     )
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("model", ["maxmin", "lv08"])
 @settings(max_examples=150, deadline=None)
 @given(case=cases(rough=True))

@@ -64,6 +64,7 @@ changes = st.lists(
 )
 
 
+@pytest.mark.slow
 @settings(max_examples=400, deadline=None)
 @given(st.lists(capacities, min_size=CHANNELS, max_size=CHANNELS), changes)
 def test_rates_are_those_of_filling_from_nothing(capacities_Bps: list[float], history: list[tuple[Any, ...]]) -> None:
@@ -83,6 +84,7 @@ def test_rates_are_those_of_filling_from_nothing(capacities_Bps: list[float], hi
             assert [demand.rate_Bps for demand in demands] == pytest.approx(plain_rates(demands), rel=CLOSE, abs=1e-12)
 
 
+@pytest.mark.slow
 @settings(max_examples=30, deadline=None)
 @given(st.integers(2, 6), st.randoms(use_true_random=False))
 def test_rates_between_hosts_of_a_star_are_those_of_filling_from_nothing(hosts: int, random: Any) -> None:
@@ -207,6 +209,7 @@ story = st.tuples(
 turn = st.tuples(st.sampled_from([0.713, 1.931, 3.417]), st.integers(0, 3), st.sampled_from([10.0, 4.0, 25.0]))
 
 
+@pytest.mark.slow
 @settings(max_examples=300, deadline=None)
 @given(st.lists(story, min_size=1, max_size=14), st.lists(turn, max_size=3, unique_by=lambda turn: turn[0]))
 def test_ends_are_those_of_filling_from_nothing_at_each_event(stories: list[Any], turns: list[Any]) -> None:

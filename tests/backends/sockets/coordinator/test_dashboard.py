@@ -90,6 +90,7 @@ def test_the_page_may_ask_this_service_and_nobody_else_and_be_framed_by_nobody()
     assert "sessionStorage" not in text
 
 
+@pytest.mark.slow
 @needs_browser
 @pytest.mark.browser
 def test_a_browser_on_loopback_shows_the_run_without_a_login_and_keeps_nothing(
@@ -132,6 +133,7 @@ def test_a_browser_on_loopback_shows_the_run_without_a_login_and_keeps_nothing(
         assert not [url for url in tab.urls if not url.startswith((service.url, "data:"))]
 
 
+@pytest.mark.slow
 @needs_browser
 @pytest.mark.browser
 def test_a_page_draws_no_axis_before_the_first_step_and_boxes_that_hold_their_steps(
@@ -165,6 +167,7 @@ def test_a_page_draws_no_axis_before_the_first_step_and_boxes_that_hold_their_st
         assert tab.ask(fits)
 
 
+@pytest.mark.slow
 @needs_browser
 @pytest.mark.browser
 def test_a_browser_enters_by_a_link_that_works_once_and_stays_when_the_page_is_loaded_again(tmp_path: Path) -> None:

@@ -49,6 +49,7 @@ def examined(command: Any, *arguments: str) -> tuple[int, dict[str, Any]]:
     return code, {row["node"]: row for row in told["nodes"]}
 
 
+@pytest.mark.slow
 def test_nodes_without_an_address_are_this_machine(command: Any, tmp_path: Path) -> None:
     code, rows = examined(command, topology(tmp_path, a={}, b={}, c={"address": "127.0.0.1"}))
     assert code == 0
@@ -62,6 +63,7 @@ def test_nodes_without_an_address_are_this_machine(command: Any, tmp_path: Path)
         assert abs(row["clock_offset_ms"]) <= row["clock_uncertainty_ms"]
 
 
+@pytest.mark.slow
 def test_the_table_has_a_row_for_every_node_and_says_that_all_is_well(command: Any, tmp_path: Path) -> None:
     code, out, _ = command("doctor", topology(tmp_path, a={}, b={}))
     head, a, b, _, last = out.splitlines()
@@ -70,6 +72,7 @@ def test_the_table_has_a_row_for_every_node_and_says_that_all_is_well(command: A
     assert [line.split()[:2] for line in (a, b)] == [["a", "here"], ["b", "here"]]
 
 
+@pytest.mark.slow
 def test_a_node_by_ssh_is_asked_by_the_command_that_a_run_would_use(command: Any, server: Sshd, tmp_path: Path) -> None:
     python = tmp_path / 'my $(touch owned) py\'thon "3"'
     python.write_text(f'#!/bin/sh\ncd /\nPYTHONPATH={ROOT} exec {sys.executable} "$@"\n')
@@ -85,6 +88,7 @@ def test_a_node_by_ssh_is_asked_by_the_command_that_a_run_would_use(command: Any
     assert not list(Path.home().glob("owned"))
 
 
+@pytest.mark.slow
 def test_machines_that_cannot_take_part_have_rows_with_what_to_do(command: Any, server: Sshd, tmp_path: Path) -> None:
     shelf = topology(
         tmp_path,
@@ -107,6 +111,7 @@ def test_machines_that_cannot_take_part_have_rows_with_what_to_do(command: Any, 
     assert any(f"it cannot listen at its address {NOWHERE}" in what for what in whats)
 
 
+@pytest.mark.slow
 def test_a_machine_that_never_answers_is_given_up_in_time(command: Any, tmp_path: Path) -> None:
     with socket.create_server(("127.0.0.1", 0)) as silent:  # takes connections, and says nothing
         port = silent.getsockname()[1]
@@ -187,6 +192,7 @@ def test_a_bad_request_is_refused_before_anything_is_asked(
     assert words in err
 
 
+@pytest.mark.slow
 def test_a_machine_without_ssh_says_so(command: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     shelf = topology(tmp_path, a={}, b={"ssh": "b"})
     monkeypatch.setenv("PATH", str(tmp_path))
@@ -208,6 +214,7 @@ def test_a_refused_ssh_is_a_problem_of_its_own_with_its_port() -> None:
     assert "switch its ssh server on" in trouble.do
 
 
+@pytest.mark.slow
 def test_a_node_that_asks_for_an_accelerator_that_is_not_there_has_a_problem() -> None:
     answers = MachineAnswers()
     answers.facts = MachineFacts(1, "cuda (some card)", {}, {}, {"cuda": 2})

@@ -102,6 +102,7 @@ def test_the_log_of_faults_has_all_three(planned: RunRecord) -> None:
     assert left_s < 30.0, "it did not take all of its notice"
 
 
+@pytest.mark.slow
 def test_by_hand_a_node_joins_late_is_killed_comes_back_and_leaves(tmp_path: Path) -> None:
     key, key_file = generate_key(), tmp_path / "cluster.key"
     write_key(key_file, key)

@@ -91,6 +91,7 @@ LOADS = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("code", LOADS.values(), ids=LOADS)
 def test_no_garbage_is_looked_for_while_a_started_process_imports_torch(code: str) -> None:
     count = "import gc, sys; looks = []; gc.callbacks.append(lambda *_: looks.append('torch' in sys.modules))\n"
@@ -98,6 +99,7 @@ def test_no_garbage_is_looked_for_while_a_started_process_imports_torch(code: st
     subprocess.run([sys.executable, "-c", count + code + check], check=True, cwd=ROOT)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("program", "how"),
     [
@@ -115,6 +117,7 @@ def test_when_the_launcher_is_killed_its_nodes_end(program: str, how: signal.Sig
     wait_for(lambda: all(gone(pid) for pid in family))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("program", "words"),
     [
@@ -148,6 +151,7 @@ def test_nodes_end_and_say_so_when_their_launcher_is_gone_even_without_the_fork_
         assert node.returncode == 1
 
 
+@pytest.mark.slow
 def test_a_run_outlives_the_process_that_started_its_nodes(tmp_path: Path) -> None:
     running = Running(job("goes_on_when_told", "ab", folder=tmp_path))
     pids = pids_in(tmp_path, "ab")
@@ -162,6 +166,7 @@ def test_a_run_outlives_the_process_that_started_its_nodes(tmp_path: Path) -> No
     assert Running(job("ring", "ab")).result().error is None, "the next run has a new one"
 
 
+@pytest.mark.slow
 def test_nodes_without_their_fork_server_are_killed_all_the_same(tmp_path: Path) -> None:
     running = Running(job("busy_forever", "ab", folder=tmp_path, options={"limit_s": 1.0}))
     pids = pids_in(tmp_path, "ab")
@@ -171,6 +176,7 @@ def test_nodes_without_their_fork_server_are_killed_all_the_same(tmp_path: Path)
     wait_for(lambda: all(gone(pid) for pid in pids.values()))
 
 
+@pytest.mark.slow
 def test_when_launcher_and_fork_server_are_killed_the_nodes_end_themselves(tmp_path: Path) -> None:
     with launched("busy_forever", tmp_path) as launcher:
         pids = pids_in(tmp_path, "ab")

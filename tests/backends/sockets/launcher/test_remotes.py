@@ -109,6 +109,7 @@ def with_secrets(shelf: Shelf) -> list[bytes]:
     return [*keys, KEY.hex().encode(), KEY, made, made.hex().encode()]
 
 
+@pytest.mark.slow
 def test_a_run_over_ssh_restarts_is_told_of_by_name_equals_the_simulated_one_and_leaves_nothing(shelf: Shelf) -> None:
     said: list[tuple[str, str]] = []
     secrets = with_secrets(shelf)
@@ -139,6 +140,7 @@ def test_a_run_over_ssh_restarts_is_told_of_by_name_equals_the_simulated_one_and
     assert [(name, secret) for name, content in told.items() for secret in secrets if secret in content] == []
 
 
+@pytest.mark.slow
 def test_a_cells_functions_reach_another_machine_with_what_they_name(server: Sshd, shelf: Shelf) -> None:
     cells = Cells(
         "import torch\nfrom simcluster import Workload\nfrom simcluster.workloads import sgd\n"
@@ -177,6 +179,7 @@ def test_a_cells_functions_reach_another_machine_with_what_they_name(server: Ssh
     assert not any(Path(place).exists() for place in places)
 
 
+@pytest.mark.slow
 def test_a_launcher_that_is_killed_leaves_no_process_and_no_file_behind(shelf: Shelf) -> None:
     for name in ("died", "stay"):
         (shelf.folder / name).touch()
@@ -324,6 +327,7 @@ def test_an_ssh_that_does_not_end_when_its_input_does_is_killed(
     assert gone(int((tmp_path / "ssh.pid").read_text()))
 
 
+@pytest.mark.slow
 def test_an_ssh_that_is_not_there_is_told(tmp_path: Path) -> None:
     async def start() -> None:
         found = Remotes(Ssh(program=str(tmp_path / "no-ssh")), lambda member, code: None, Logs(None), None)

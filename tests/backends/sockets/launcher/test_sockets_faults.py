@@ -241,6 +241,7 @@ def test_work_on_a_slow_node_takes_so_many_times_as_long() -> None:
 # what becomes of a run
 
 
+@pytest.mark.slow
 def test_a_stopped_process_is_lost_and_none_is_left_stopped(tmp_path: Path) -> None:
     options = {"heartbeat_s": 0.1, "dead_s": 3.0}
     running = Running(job("kind: hang, node: n1, at: 300 ms", folder=tmp_path, options=options))

@@ -73,6 +73,7 @@ def test_a_planned_crash_that_the_algorithm_bears_is_no_error() -> None:
     assert record.nodes[2].finished_s is None
 
 
+@pytest.mark.slow
 def test_a_node_started_by_hand_joins_one_that_was_not(tmp_path: Path) -> None:
     key_file, port = tmp_path / "key", free_port()
     write_key(key_file, generate_key())
@@ -131,6 +132,7 @@ def test_a_launcher_that_stands_still_for_longer_than_dead_s_is_not_given_up(tmp
     assert record.error is None
 
 
+@pytest.mark.slow
 def test_a_worker_that_falls_silent_is_lost(tmp_path: Path) -> None:
     running = Running(job("forever", folder=tmp_path, options={"heartbeat_s": 0.1, "dead_s": 3.0}))
     pids = pids_in(tmp_path, "abc")
@@ -142,6 +144,7 @@ def test_a_worker_that_falls_silent_is_lost(tmp_path: Path) -> None:
     assert all(gone(pid) for pid in pids.values())
 
 
+@pytest.mark.slow
 def test_a_node_that_is_only_busy_is_not_taken_for_dead(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(ending, "STOP_S", 0.3)
     running = Running(job("busy_forever", folder=tmp_path, options={"heartbeat_s": 0.1, "dead_s": 2.0, "limit_s": 3.0}))
@@ -189,6 +192,7 @@ def test_a_run_in_which_a_tag_is_wrong_names_what_lies_unread() -> None:
     ]
 
 
+@pytest.mark.slow
 def test_a_node_that_never_lets_go_of_its_loop_ends_the_run_and_is_named_with_its_line(tmp_path: Path) -> None:
     request = job("spins", folder=tmp_path, options={"loop_s": 1.5, "heartbeat_s": 0.1})
     record = Running(request).result()
@@ -202,6 +206,7 @@ def test_a_node_that_never_lets_go_of_its_loop_ends_the_run_and_is_named_with_it
     assert all(gone(pid) for pid in pids_in(tmp_path, "abc").values())
 
 
+@pytest.mark.slow
 def test_a_piece_of_work_without_an_end_ends_the_run(tmp_path: Path) -> None:
     request = job("computes_for_ever", "ab", tmp_path, options={"idle_s": 1.0, "heartbeat_s": 0.1})
     record = Running(request).result()
@@ -214,6 +219,7 @@ def test_a_piece_of_work_without_an_end_ends_the_run(tmp_path: Path) -> None:
     assert all(gone(pid) for pid in pids_in(tmp_path, "ab").values())
 
 
+@pytest.mark.slow
 def test_a_run_that_does_not_stop_at_its_time_is_stopped(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(options, "GRACE_S", 0.5)
     record = Running(job("polls", "ab", tmp_path, time_s=0.7)).result()

@@ -35,6 +35,7 @@ def experiment(algorithm: str, *faults: dict[str, Any]) -> dict[str, Any]:
     }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("algorithm", ["all_reduce_dp", "sync_ps"])
 def test_a_training_run_with_many_resets_has_the_weights_of_one_without(algorithm: str, tmp_path: Path) -> None:
     plain, reset = (

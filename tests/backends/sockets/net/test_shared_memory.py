@@ -237,6 +237,7 @@ def test_every_promise_holds_on_the_stream_alone(
     check(run_bodies)
 
 
+@pytest.mark.slow
 def test_a_mapping_outlives_the_process_that_filled_it() -> None:
     program = (
         "import sys, numpy as np; from simcluster_backends.sockets.net.shared_memory import SendSlots;"

@@ -208,6 +208,7 @@ def test_a_lost_peer_ends_it_also_with_reductions_under_way(settings: dict[str, 
         assert isinstance(result, (PeerLost, ExceptionGroup)), result
 
 
+@pytest.mark.slow
 def test_a_short_hang_changes_no_bit() -> None:
     topology = moody(3)
     ends = []
@@ -236,12 +237,14 @@ SETTINGS: list[dict[str, Any]] = [
 ]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("settings", SETTINGS, ids=str)
 def test_without_values_the_same_messages_at_the_same_times(settings: dict[str, Any], tmp_path: Path) -> None:
     real, none = both({"name": "all_reduce_dp", **settings}, tmp_path)
     same_time_and_messages(real, none)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("settings", SETTINGS[2:4], ids=str)
 def test_simulator_and_sockets_agree_to_the_bit(settings: dict[str, Any], tmp_path: Path) -> None:
     source = experiment({"name": "all_reduce_dp", **settings}, "real", workload={"name": "mnist_mlp", "hidden": 16})

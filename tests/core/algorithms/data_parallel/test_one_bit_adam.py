@@ -104,6 +104,7 @@ def test_a_lost_peer_ends_it() -> None:
     assert all(isinstance(result, (PeerLost, ExceptionGroup)) for result in results[:2])
 
 
+@pytest.mark.slow
 def test_without_values_the_same_messages_at_the_same_times(tmp_path: Path) -> None:
     real, none = both({"name": "one_bit_adam", "warmup": 3}, tmp_path)
     same_time_and_messages(real, none)

@@ -248,6 +248,7 @@ def test_sockets_give_the_bits_of_the_simulator(tmp_path: Path) -> None:
     assert runs[0].summary["bytes_sent"] == runs[1].summary["bytes_sent"]
 
 
+@pytest.mark.slow
 def test_a_model_that_fits_into_no_rank_is_trained_in_parts(tmp_path: Path) -> None:
     """0.3 billion parameters: 1.2 GB of weights, as much of gradients, twice of moments, on ranks of 2.2 GB."""
     source: dict[str, Any] = {

@@ -138,6 +138,7 @@ def test_the_network_below_changes_the_time_and_no_bit(make: Any) -> None:
 # losses
 
 
+@pytest.mark.slow
 def test_those_that_live_go_on_with_the_weight_of_the_lost_one_and_keep_their_mean() -> None:
     # After n4's crash nothing is learnt: the mean of the others is what it was when they had last heard of it.
     faults = ("kind: crash, node: n4, at: 1 ms",)
@@ -193,6 +194,7 @@ def test_timing_only_takes_the_time_of_real_numerics(settings: dict[str, Any], t
     same_time_and_messages(*both({"name": "d_psgd", **settings}, tmp_path))
 
 
+@pytest.mark.slow
 def test_a_constant_step_ends_beside_the_optimum_where_data_differ() -> None:
     # What gradient_tracking mends, with the same rounds (tests/core/algorithms/gossip/test_gradient_tracking.py).
     from tests.core.algorithms.gossip.test_gradient_tracking import DIFFERENT, OPTIMUM

@@ -43,6 +43,7 @@ def test_every_rank_ends_where_w_times_all_models_and_estimates_do(settings: dic
         torch.testing.assert_close(replica.parameters, list(weights), rtol=1e-12, atol=1e-12)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("overlay", ["ring", "star"])
 def test_a_constant_step_ends_in_the_optimum_of_all_data_on_every_rank(overlay: str) -> None:
     # Every shard of iid is disjoint, and the mean of the four quadratics is the one of all data.
@@ -62,6 +63,7 @@ def test_a_round_takes_twice_the_bytes_of_d_psgd() -> None:
 # losses
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("overlay", ["ring", "complete"])
 def test_those_that_live_end_in_the_optimum_of_their_own_data(overlay: str) -> None:
     workload = replace(DIFFERENT, optimizer=sgd(0.1))
@@ -92,6 +94,7 @@ AT_US = st.integers(1, 3000)
 """60 steps of six ranks take 3.1 ms."""
 
 
+@pytest.mark.slow
 @settings(max_examples=25, deadline=None)
 @given(
     overlay=st.sampled_from(["ring", "complete", "line"]),

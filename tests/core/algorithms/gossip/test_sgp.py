@@ -71,6 +71,7 @@ def test_one_peer_a_round_takes_a_plus_m_over_b_on_a_star() -> None:
     assert ran.end_s == pytest.approx(9 * (2e-3 + 48 / 1e6), rel=1e-9)
 
 
+@pytest.mark.slow
 def test_those_that_live_go_on_and_agree_within_what_they_had() -> None:
     ran = run("sgp", 5, workload=STILL, apart=True, faults=("kind: crash, node: n4, at: 1 ms",), fails=True, steps=400)
     assert [isinstance(result, BaseException) for result in ran.results] == [False] * 4 + [True]

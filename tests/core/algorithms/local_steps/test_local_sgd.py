@@ -66,6 +66,7 @@ def test_with_equal_curvatures_the_mean_does_not_depend_on_the_interval() -> Non
         torch.testing.assert_close(end, ends[0], rtol=1e-12, atol=1e-12)
 
 
+@pytest.mark.slow
 def test_with_different_curvatures_it_ends_where_the_formula_says_farther_off_the_longer_it_is_alone() -> None:
     # In H steps rank i goes the share K_i = I - (I - eta A_i)^H of its way to x_i*; the mean stands still at
     # (sum K_i)^-1 sum K_i x_i*. With H = 1 the way there shrinks by 1 - 0.5 (1.5 + 0.5 + 1) / 3 = 0.5 a step; with

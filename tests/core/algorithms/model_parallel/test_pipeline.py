@@ -85,6 +85,7 @@ def test_any_order_of_some_ranks_computes_what_one_process_computes(order: tuple
     assert [metric.step for metric in records[0].metrics if metric.name == "loss"] == known
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("clip_norm", [None, 0.01])
 def test_an_order_changes_no_bit_of_the_weights(clip_norm: float | None) -> None:
     tied = gpt(width=16, heads=2, context=8, batch_size=4, optimizer="sgd", clip_norm=clip_norm)
@@ -214,6 +215,7 @@ def test_rank_0_is_whole_when_it_records() -> None:
         same(weights, train_alone(MLP, 3, SEED, step))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "settings",
     [
@@ -237,6 +239,7 @@ def test_without_numerics_it_sends_and_takes_the_same(settings: dict[str, Any]) 
         assert computed.sent_to == timed.sent_to
 
 
+@pytest.mark.slow
 def test_every_setting_changes_the_trace() -> None:
     base: dict[str, Any] = {"schedule": "interleaved"}
     speeds = {"flops_per_s": (1e9, 1e9, 2e9)}

@@ -70,6 +70,7 @@ def losses(learning_rate: float, tau: int, steps: int) -> list[float]:
     return serve("edp", equal(tau + 1), steps, bowl(learning_rate)).values("loss")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("tau", [0, 1, 3])
 def test_delayed_steps_are_stable_up_to_the_bound_and_no_further(tau: int) -> None:
     # x_{t+1} = x_t - eta x_{t-tau} is stable if and only if eta < 2 sin(pi / (2 (2 tau + 1))).
@@ -106,6 +107,7 @@ def test_every_push_is_a_step_along_the_gradient_where_it_was_taken() -> None:
     assert done.weights[0].item() == pytest.approx(path_of(done.values("staleness"), 0.3)[-1], rel=1e-12)
 
 
+@pytest.mark.slow
 def test_asynchrony_begets_momentum() -> None:
     # Mitliagkas et al. 2016: with memoryless workers the mean follows heavy ball with momentum 1 - 1/M and step eta/M.
     workers, eta, updates, runs = 3, 0.3, 6, 50

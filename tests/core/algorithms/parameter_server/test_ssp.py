@@ -19,6 +19,7 @@ P = 5
 EXPONENTIAL = [Exponential(1.0)] * P
 
 
+@pytest.mark.slow
 @settings(max_examples=25, deadline=None)
 @given(
     st.lists(st.floats(0.1, 10.0), min_size=1, max_size=5),
@@ -53,6 +54,7 @@ def test_with_bound_zero_a_clock_takes_the_longest_of_all() -> None:
     assert abs(found - harmonic(P)) < 3 * math.sqrt(sum(1 / i**2 for i in range(1, P + 1)) / steps)
 
 
+@pytest.mark.slow
 def test_transient_stragglers_are_waited_for_less_with_a_larger_bound() -> None:
     stragglers = [TwoPoint(10.0, 0.05)] * P
     ends = [max(serve("ssp", stragglers, 100, staleness=s).times("applied")) for s in (0, 2, 8)]

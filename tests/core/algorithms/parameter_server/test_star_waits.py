@@ -80,12 +80,14 @@ Settings = st.sampled_from(
 )  # fmt: skip
 
 
+@pytest.mark.slow
 @given(Stars, Settings, st.sampled_from(["real", "none"]))
 def test_few_waits_change_nothing(star: Topology, algorithm: tuple[str, dict[str, Any]], numerics: str) -> None:
     name, settings = algorithm
     same(star, name, numerics=numerics, **settings)
 
 
+@pytest.mark.slow
 @given(
     st.sampled_from(["n0", "n2", "n3"]),
     st.floats(0.0, 8.0),

@@ -47,6 +47,7 @@ def test_without_cancelling_the_late_ones_are_missed_in_the_steps_after() -> Non
     assert kept > 1.2 * dropped
 
 
+@pytest.mark.slow
 def test_the_best_number_to_wait_for_leaves_out_the_few_that_are_slow() -> None:
     # Chen et al. 2016: of 100 workers, 1 % of the steps of each 10 times slower. Gradients a second, K / E[T]: 85/1;
     # with K = 95 six must be slow at once, which happens in 0.05 % of the steps; with K = 99 two, in 26 %: 99/3.4.

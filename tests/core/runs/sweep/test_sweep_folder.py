@@ -30,6 +30,7 @@ def swept(tmp_path_factory: pytest.TempPathFactory) -> Sweep:
     return simcluster.sweep(experiment, {KEY: ["1 Mbps", "1 Gbps"]}, seeds=2, out=folder, jobs=1)
 
 
+@pytest.mark.slow
 def test_a_sweep_is_read_back_whole(swept: Sweep) -> None:
     again = simcluster.load_sweep(swept.folder)
     assert (again.name, again.keys, again.failed) == ("small", [KEY], 0)

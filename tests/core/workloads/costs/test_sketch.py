@@ -97,6 +97,7 @@ def test_a_gradient_costs_the_same_whether_it_is_computed_or_not(name):
     assert real.gradient_cost(next(real.batches())) == none.gradient_cost(next(none.batches()))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "workload",
     [
@@ -140,6 +141,7 @@ def test_a_step_costs_the_same_whether_it_is_clipped_or_not():
     assert loose == tight
 
 
+@pytest.mark.slow
 def test_a_model_of_70_billion_parameters_weighs_nothing():
     replica = gpt(size="70b", batch_size=1).replica(0, 1024, 0, 1, numerics="none")
     assert sum(parameter.numel() for parameter in replica.parameters) > 69e9

@@ -74,6 +74,7 @@ def shapes(state: dict[str, torch.Tensor]) -> dict[str, Any]:
     return {name: (value.shape, value.dtype, value.device) for name, value in state.items()}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("make", MAKERS, ids=IDS)
 def test_everything_that_is_counted_on_values_is_what_is_counted_without(make: Callable[[], Workload]) -> None:
     workload = make()
@@ -123,6 +124,7 @@ def test_large_models_and_batches_joined_of_many_ranks_are_counted_without_value
         assert type(replica._counter) is kind
 
 
+@pytest.mark.slow
 def test_an_experiment_that_is_only_timed_does_not_load_the_compiler(tmp_path: Path) -> None:
     code = (
         "import sys, simcluster; simcluster.run('quickstart', overrides={'stop.steps': 2, 'numerics': 'none'},"

@@ -77,6 +77,7 @@ def same_time_and_messages(real: Run, none: Run, *, spans: bool = True) -> None:
         assert real.spans == none.spans, "every wait, message and piece of work at its time"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("algorithm", SETTINGS, ids=str)
 def test_every_algorithm_takes_the_time_and_sends_the_messages_of_real_numerics(
     algorithm: dict[str, Any], tmp_path: Path
@@ -84,6 +85,7 @@ def test_every_algorithm_takes_the_time_and_sends_the_messages_of_real_numerics(
     same_time_and_messages(*both(algorithm, tmp_path))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "workload",
     [
@@ -141,6 +143,7 @@ def test_a_timing_run_repeats_to_the_bit(tmp_path: Path) -> None:
     assert repeated.summary["trace_sha256"] == first.summary["trace_sha256"]
 
 
+@pytest.mark.slow
 def test_ones_own_algorithm_and_workload_are_timed_too(tmp_path: Path) -> None:
     own = ROOT / "experiments" / "own" / "own.yaml"
     real, none = (

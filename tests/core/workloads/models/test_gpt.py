@@ -85,6 +85,7 @@ def test_it_costs_six_flops_a_weight_and_token_and_what_attention_adds():
     assert replica.gradient_cost(next(replica.batches())).flops == expected
 
 
+@pytest.mark.slow
 def test_five_ranks_worth_of_batches_teach_it_some_english():
     workload = gpt(batch_size=8, context=32)
     replicas = [workload.replica(rank, 5, 0, 120) for rank in range(5)]
@@ -94,6 +95,7 @@ def test_five_ranks_worth_of_batches_teach_it_some_english():
     assert replicas[0].evaluate()["loss"] < 2.8
 
 
+@pytest.mark.slow
 def test_simulator_and_sockets_teach_it_the_same_weights(tmp_path):
     source = {
         "topology": {"generator": "star", "workers": 2},

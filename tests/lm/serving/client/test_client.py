@@ -101,6 +101,7 @@ BUSY = status("429 Too Many Requests", '{"error": {"message": "slow down", "type
 MOVED = b"HTTP/1.1 302 Found\r\nLocation: http://127.0.0.1:1/\r\nContent-Length: 0\r\n\r\n"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("script", "kind", "detail"),
     [
