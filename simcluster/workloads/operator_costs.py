@@ -67,21 +67,26 @@ class OperatorCount(OperatorWatch):
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         kwargs = kwargs or {}
         out = func(*args, **kwargs)
-        if func.namespace == "prim":  # a fake tensor is asked for its device: no work
+        if func.namespace == "prim" or func.is_view:  # a fake tensor is asked for its device: no work
             return out
-        operator = func._overloadpacket
-        count = flop_registry.get(operator) or _more_operators.get(operator)
-        written = _tensors_in(operator, out)
-        if count is not None:
-            extra = {"out_val": out} if operator in flop_registry else {}
-            self.matrix_flops += int(count(*args, **kwargs, **extra))
-        elif not func.is_view:
-            self.elements += sum(tensor.numel() for tensor in written)
-        if not func.is_view:
-            self.operators += 1
-            read = _tensors_in(operator, (args, kwargs))
-            self.moved_bytes += sum(tensor.numel() * tensor.element_size() for tensor in read + written)
+        flops, moved_bytes = call_cost(func.overloadpacket, args, kwargs, out)
+        self.operators += 1
+        self.moved_bytes += moved_bytes
+        if flops is None:
+            self.elements += sum(tensor.numel() for tensor in _tensors_in(func.overloadpacket, out))
+        else:
+            self.matrix_flops += flops
         return out
+
+
+def call_cost(operator: Any, args: Any, kwargs: dict[str, Any], out: Any) -> tuple[int | None, int]:
+    """Return the FLOPs of a call, or None of an operator without products, and the bytes that it reads and writes."""
+    tensors = _tensors_in(operator, (args, kwargs, out))
+    moved_bytes = sum(tensor.numel() * tensor.element_size() for tensor in tensors)
+    if operator in flop_registry:
+        return int(flop_registry[operator](*args, **kwargs, out_val=out)), moved_bytes
+    count = _more_operators.get(operator)
+    return None if count is None else count(*args, **kwargs), moved_bytes
 
 
 def _tensors_in(operator: Any, values: Any) -> list[Tensor]:

@@ -13,6 +13,8 @@ from torch import Tensor, nn
 from torch.distributed._functional_collectives import all_reduce
 from torch.distributed.device_mesh import DeviceMesh
 from torch.distributed.fsdp import FullyShardedDataParallel
+from torch.distributed.tensor import Replicate, Shard
+from torch.distributed.tensor.experimental import register_sharding
 from torch.nn.modules.batchnorm import _BatchNorm
 from torch.nn.parallel import DistributedDataParallel
 
@@ -48,6 +50,8 @@ def take_over_training() -> None:
     torch.cuda.amp.autocast = _autocast
     torch.cuda.amp.GradScaler = functools.partial(torch.amp.GradScaler, "cpu")
     torch.compile, torch.Generator = _as_it_is, CpuGenerator
+    register_sharding(torch.ops.aten._scaled_dot_product_flash_attention_for_cpu.default)(_placements)
+    register_sharding(torch.ops.aten._scaled_dot_product_flash_attention_for_cpu_backward.default)(_placements)
 
     @around(torch, "load")
     def load(real: Any, file: Any, map_location: Any = "cpu", **how: Any) -> Any:
@@ -95,6 +99,12 @@ def _as_it_is(model: Any = None, **_: Any) -> Any:
     """Stand in for torch.compile, with a note once: what it would make faster is counted, not timed."""
     note_once("torch.compile passes through: the simulator counts operators one by one")
     return _as_it_is if model is None else model
+
+
+def _placements(*args: Any, **_: Any) -> Any:
+    """Return how ranks may split attention: by samples or heads, as on GPUs. Torch has no rule for CPUs."""
+    tensors, results = (6, 3) if len(args) >= 6 else (3, 2)  # of the backward pass, or else of the forward one
+    return [([p] * results, [p] * tensors + [None] * (len(args) - tensors)) for p in (Replicate(), Shard(0), Shard(1))]
 
 
 def synchronized_forward(self: Any, input: Tensor) -> Any:

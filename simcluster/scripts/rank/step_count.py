@@ -1,8 +1,8 @@
 """The steps of a script, told to the node program while it runs, and ended after a given number.
 
 A step is a call of an optimizer's `step`. In a script without an optimizer it is a round of collectives, which ends
-where a line makes a call again that has made one in this round. Broadcasts, which spread first values, and messages,
-of which ranks have different numbers, do not count.
+where a line makes a call again that has made one in this round. Broadcasts and scatters, which spread first values, and
+messages, of which ranks have different numbers, do not count.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from simcluster.scripts.metrics_log import take_metrics
 from simcluster.scripts.rank.node_link import NodeLink, script_place
 from simcluster.scripts.rank.replacements import around
 
-_UNCOUNTED = ("broadcast", "send", "recv")
+_UNCOUNTED = ("broadcast", "scatter", "send", "recv")
 
 
 class StepCount:

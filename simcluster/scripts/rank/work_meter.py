@@ -3,19 +3,17 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
 from typing import Any, TypeAlias
 
 import torch
 from torch import Tensor
 from torch._subclasses.fake_tensor import FakeTensor
 from torch.utils._python_dispatch import TorchDispatchMode
-from torch.utils._pytree import tree_leaves
-from torch.utils.flop_counter import flop_registry
 
 from simcluster.compute.matrix_product import MATRIX_PRODUCT, PRODUCT_FLOPS, matrix_product_s
 from simcluster.scripts.messages import ScriptWork
 from simcluster.scripts.rank.memory_meter import MemoryMeter
+from simcluster.workloads.operator_costs import call_cost
 
 COUNTED, MEASURED, FREE = COSTS = ("counted", "measured", "free")
 
@@ -70,7 +68,7 @@ class WorkMeter(TorchDispatchMode):
         self._flops = 0.0
         self._bytes = 0
         self._operators = 0
-        self._known: dict[Any, tuple[float, int]] = {}
+        self._known: dict[Any, tuple[int | None, int]] = {}
         self._moves: dict[Any, bool] = {}
 
     @classmethod
@@ -104,8 +102,8 @@ class WorkMeter(TorchDispatchMode):
         key = (func, *[_kind(value) for value in (*args, *named, result)])
         cost = self._known.get(key)
         if cost is None:
-            cost = self._known[key] = _cost(func, args, kwargs or {}, result)
-        self._flops += cost[0]
+            cost = self._known[key] = call_cost(func.overloadpacket, args, kwargs or {}, result)
+        self._flops += cost[0] or 0
         self._bytes += cost[1]
         self._operators += 1
 
@@ -127,11 +125,3 @@ def _kind(value: Any) -> Any:
     if isinstance(value, (list, tuple)):
         return tuple([_kind(each) for each in value])
     return value if isinstance(value, int) else None
-
-
-def _cost(func: Any, args: Any, kwargs: dict[str, Any], result: Any) -> tuple[float, int]:
-    """Return the floating-point operations and the bytes of one call of *func*."""
-    counted: Callable[..., Any] | None = flop_registry.get(func.overloadpacket)
-    flops = counted(*args, **kwargs, out_val=result) if counted is not None else 0
-    tensors = [leaf for leaf in tree_leaves((args, kwargs, result)) if isinstance(leaf, Tensor)]
-    return float(flops), sum(tensor.numel() * tensor.element_size() for tensor in tensors)

@@ -21,6 +21,7 @@ import sys, torch, torch.distributed as dist
 dist.init_process_group("gloo")
 for _ in range(4):
     dist.broadcast(torch.ones(2), 0)
+    dist.scatter(torch.ones(2), [torch.ones(2)] * 2 if dist.get_rank() == 0 else None)
 for step in range(1, 6):
     told = [None] * 2
     dist.all_gather_object(told, "two calls of one line")
@@ -45,7 +46,7 @@ def rounds(tmp_path: Path) -> Path:
 
 def test_a_step_without_an_optimizer_is_a_round_of_collectives(rounds: Path, tmp_path: Path) -> None:
     run = run_script(rounds, tmp_path / "run", pair())
-    assert run.summary["steps"] == 5  # neither the 4 broadcasts nor the 10 calls of all_gather_object
+    assert run.summary["steps"] == 5  # neither the 4 broadcasts and scatters nor the 10 calls of all_gather_object
 
 
 def test_calls_under_gloo_are_counted_before_they_are_made() -> None:
