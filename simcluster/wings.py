@@ -15,7 +15,7 @@ WINGS: Final = ("lab", "lm")
 
 _DOORS: Final = {
     "check_tracker": "lab.tracking:check",
-    "follow_run": "lab.tracking.live:Following",
+    "follow_run": "lab.tracking.live:LiveTracking",
     "purchases_for": "lab.what_if.offers:offers",
 }
 """What else the core or the other wing asks of a wing, by name."""

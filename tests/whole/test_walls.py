@@ -6,6 +6,9 @@ import ast
 from collections.abc import Iterator
 from pathlib import Path
 
+import pytest
+
+from simcluster import wings
 from tests.support.root import ROOT
 
 LIBRARY = ROOT / "simcluster"
@@ -39,3 +42,8 @@ def test_the_core_names_modules_of_the_wings_only_at_its_doors() -> None:
 def test_no_wing_names_a_module_of_the_other() -> None:
     assert {name for name in files_that_name("simcluster.lm") if name.startswith("lab/")} == set()
     assert {name for name in files_that_name("simcluster.lab") if name.startswith("lm/")} == set()
+
+
+@pytest.mark.parametrize("name", wings._DOORS)
+def test_every_door_leads_somewhere(name: str) -> None:
+    assert callable(wings.open_door(name))

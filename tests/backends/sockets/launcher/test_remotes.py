@@ -265,20 +265,20 @@ with open(__file__ + ".pid", "w") as file:
     file.write(str(os.getpid()))
 sys.path.insert(0, {root!r})
 from simcluster_backends.sockets.launcher.orders import fingerprint
-from simcluster_backends.sockets.launcher.orders import Exited, Order, Report, Said, line_of, read_to_machine
+from simcluster_backends.sockets.launcher.orders import MachineReport, OutputLine, ProcessExit, StartOrder, line_of, read_to_machine
 
 def say(message):
     sys.stdout.buffer.write(line_of(message))
     sys.stdout.flush()
 
 print("x" * 3_000_000)  # a greeting without an end
-say(Report(fingerprint()))
+say(MachineReport(fingerprint()))
 for line in sys.stdin.buffer:
     message = read_to_machine(line)
-    name = message.nodes[0].name if isinstance(message, Order) else message.node
-    say(Said(name, getattr(message, "name", "an order")))
-    if not isinstance(message, Order) and message.name == "SIGKILL":
-        say(Exited(name, -9))
+    name = message.nodes[0].name if isinstance(message, StartOrder) else message.node
+    say(OutputLine(name, getattr(message, "name", "an order")))
+    if not isinstance(message, StartOrder) and message.name == "SIGKILL":
+        say(ProcessExit(name, -9))
 {ending}
 """
 
