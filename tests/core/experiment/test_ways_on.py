@@ -106,7 +106,7 @@ def test_ctrl_c_says_that_nothing_is_kept_unless_checkpoints_were_asked_for(
     def interrupted(job: object) -> None:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("simcluster_backends.sim.run_cluster", interrupted)
+    monkeypatch.setattr("simcluster_backends.sim.run.run_cluster", interrupted)
     with pytest.raises(KeyboardInterrupt) as end:
         simcluster.run("quickstart", overrides=keys, out=tmp_path / "run", report=False)
     assert [note.partition(";")[0] for note in getattr(end.value, "__notes__", [])] == says

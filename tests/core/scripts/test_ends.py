@@ -90,7 +90,7 @@ def test_ctrl_c_says_where_the_files_of_the_script_are(tmp_path: Path, monkeypat
             folder.mkdir()
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("simcluster_backends.sim.run_cluster", interrupted)
+    monkeypatch.setattr("simcluster_backends.sim.run.run_cluster", interrupted)
     for made[0], more in ((False, ""), (True, f"; what its ranks printed and wrote is in {folder}")):
         with pytest.raises(KeyboardInterrupt) as end:
             run_script(script("", tmp_path), folder, pair())

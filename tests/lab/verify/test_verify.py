@@ -12,6 +12,7 @@ import pytest
 from simcluster.errors import UsageError
 from simcluster.lab.verify import running_mean, verify
 from simcluster.lab.verify.claim import Claim
+from simcluster.lab.verify.running import run_plan
 from simcluster.lab.verify.suite import CHECKS
 from simcluster.lab.verify.verdict import Check, Verification
 from tests.support.root import ROOT
@@ -164,7 +165,8 @@ def test_a_broken_algorithm_fails(defect: str, tmp_path: Path) -> None:
 def test_an_algorithm_that_waits_for_ever_without_an_await_is_given_up(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("simcluster.lab.verify.running.Runner.__init__.__defaults__", (0.5,))
+    dead_s, _, program = run_plan.__defaults__ or ()
+    monkeypatch.setattr("simcluster.lab.verify.running.run_plan.__defaults__", (dead_s, 0.5, program))
     text = ALONE.replace("        node.record", "        while node.size > 1:\n            pass\n        node.record")
     found = verify(written(tmp_path, text), backend="sim", nodes=[2], only=["learns"])
     assert found["learns"].reason == "N = 2: RunError: did not end within 0.5 s of wall time"

@@ -265,7 +265,8 @@ with open(__file__ + ".pid", "w") as file:
     file.write(str(os.getpid()))
 sys.path.insert(0, {root!r})
 from simcluster_backends.sockets.launcher.orders import fingerprint
-from simcluster_backends.sockets.launcher.orders import MachineReport, OutputLine, ProcessExit, StartOrder, line_of, read_to_machine
+from simcluster_backends.sockets.launcher.orders import MachineReport, OutputLine, ProcessExit, StartOrder
+from simcluster_backends.sockets.launcher.orders import line_of, read_to_machine
 
 def say(message):
     sys.stdout.buffer.write(line_of(message))
