@@ -130,7 +130,7 @@ def torus(
     duplex: Duplex = "full",
     device: Keys = DEVICE,
 ) -> Shape:
-    """Make a grid whose rows and columns are rings. A row or column of two has one link, of one none."""
+    """Make a grid: each row and each column is a ring. A row or column of two has one link, of one none."""
     if rows < 1 or columns < 1:
         raise UsageError(f"a torus of {rows} x {columns}: at least 1 x 1")
     if rows * columns > MOST_WORKERS:

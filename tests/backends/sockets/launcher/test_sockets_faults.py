@@ -23,7 +23,7 @@ from simcluster_backends.sockets.wire.messages import Hold, Resets
 
 from simcluster.errors import ENDED, PeerLost, UsageError
 from simcluster.experiment.job import ClusterJob
-from simcluster.fault_plans.read import KINDS
+from simcluster.fault_plans.keys import KINDS
 from simcluster.transport import FREE
 from tests.backends.common.test_verdict import peer_lost
 from tests.support.clusters import chain
