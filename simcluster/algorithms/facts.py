@@ -66,7 +66,7 @@ class Facts:
 
     *exact*: whether a resumed run ends bit-identical to an uninterrupted one; if not, training merely continues.
     *stays*: why it cannot resume with a different world size; empty if it can. *whole*: whether rank 0 holds a whole
-    model at every step. *spares*: the ranks whose loss the others survive, so a checkpoint may hold older state for
+    model at every step. *spares*: the ranks that the others can lose, so a checkpoint may hold older state for
     them: all except the server, any, or none if one step's state must stay together. *in_step*: see
     `simcluster.regroup.in_step`.
 

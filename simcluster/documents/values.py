@@ -50,8 +50,11 @@ class ValueValidator(PlainValidator):
         super().__init__(check)
         object.__setattr__(self, "schema", schema)
 
-    def __get_pydantic_json_schema__(self, core: Any, handler: GetJsonSchemaHandler) -> Schema:
+    def json_schema(self) -> Schema:
         return self.schema() if callable(self.schema) else dict(self.schema)
+
+    def __get_pydantic_json_schema__(self, core: Any, handler: GetJsonSchemaHandler) -> Schema:
+        return self.json_schema()
 
     def __call__(self, value: object) -> Any:
         check: Any = self.func

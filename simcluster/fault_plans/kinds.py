@@ -169,21 +169,26 @@ class Flap(Cut):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Latency(LinkFault):
+class LinkCondition(LinkFault):
+    """The link is worse than usual, and loses no message."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Latency(LinkCondition):
     """Every message takes *extra_s* longer."""
 
     extra_s: float
 
 
 @dataclass(frozen=True, kw_only=True)
-class Bandwidth(LinkFault):
+class Bandwidth(LinkCondition):
     """The link has *factor* of its bandwidth."""
 
     factor: float
 
 
 @dataclass(frozen=True, kw_only=True)
-class Loss(LinkFault):
+class Loss(LinkCondition):
     """This share of packets is dropped; TCP resends them, which takes time."""
 
     probability: float
@@ -208,7 +213,7 @@ class Reset(Fault):
 
 def may_lose(fault: Fault) -> bool:
     """Whether *fault* may make a node, or the path between two nodes, unavailable to nodes that wait for it."""
-    return not isinstance(fault, (Slow, Latency, Bandwidth, Loss, Reset))
+    return not isinstance(fault, (Slow, LinkCondition, Reset))
 
 
 def faults_to_come(

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from math import inf
-from typing import Any, NamedTuple
+from typing import Any
 
 from simcluster.documents import values
 from simcluster.documents.limits import MOST_STEPS
@@ -13,6 +13,7 @@ from simcluster.documents.reading import DocumentReading, Fields
 from simcluster.documents.yaml import MISSING
 from simcluster.errors import MOST_PROBLEMS, nearest
 from simcluster.fault_plans import kinds
+from simcluster.fault_plans.keys import AT_STEP, KINDS, REPEATED, SHARE_DOWN
 from simcluster.fault_plans.kinds import NOTICE_S, Fault, Spell, united
 from simcluster.rng import numpy_stream
 from simcluster.topology import Link, Topology
@@ -23,8 +24,6 @@ SPELLS_LIMIT = 10_000
 
 FAULTS_LIMIT = 10_000
 SPELLS_IN_ALL_LIMIT = 1_000_000
-
-_REPEATED = ("every", "mean_every", "times")
 
 
 def read_faults(reading: DocumentReading, cluster: Topology | None, seed: int) -> tuple[Fault, ...]:
@@ -78,6 +77,9 @@ class _FaultReader:
     period_s: float | None = None  # of a flap, and the share of it that is cut
     down: float = 0.5
 
+    def makes(self, of_kind: type[Fault]) -> bool:
+        return issubclass(self.kind.make, of_kind)
+
     @property
     def path(self) -> tuple[Any, ...]:
         return ("faults", self.number)
@@ -91,14 +93,15 @@ class _FaultReader:
             self.reading.bad((*self.path, "kind"), f"a kind of fault: {nearest(str(kind), KINDS)}")
             return None
         before = len(self.reading.problems)
-        self.kind, (make, self.keys, self.required) = kind, KINDS[kind]
+        self.kind = KINDS[kind]
+        self.keys = self.kind.keys
         known = ("kind", "at", *self.keys)
         self.fields = Fields(self.reading.document, self.path, known, self.reading.problems)
         settings, spells = self.settings(), self.spells()
         if len(self.reading.problems) > before or spells is None:
             return None
         step = self.spec.get(AT_STEP)
-        return make(spells=spells, step=step, spec=dict(self.spec), **settings)
+        return self.kind.make(spells=spells, step=step, spec=dict(self.spec), **settings)
 
     # when
 
@@ -115,15 +118,15 @@ class _FaultReader:
         if not self.fields.has(AT_STEP):
             self.needs("at", "the time of the first one, like 1.5 s" + (", or at_step" if AT_STEP in self.keys else ""))
             return self.fields.value("at", values.quantity(parse_latency, TIMES))
-        for other in ("at", *_REPEATED):
+        for other in ("at", *REPEATED):
             if self.fields.has(other):
                 self.fields.problem(other, expected="none with at_step, a moment after which it begins once")
         return None if self.fields.value(AT_STEP, values.whole(1, MOST_STEPS)) is None else 0.0
 
     def spells_from(self, start_s: float, lasts_s: float) -> Iterator[Spell]:
         """Yield the spells of one start: several for a flap; for a join, the time before it."""
-        if self.kind != "flap":
-            yield (0.0, start_s) if self.kind == "join" else (start_s, start_s + lasts_s)
+        if not self.makes(kinds.Flap):
+            yield (0.0, start_s) if self.makes(kinds.Join) else (start_s, start_s + lasts_s)
             return
         if self.period_s is None:
             return
@@ -137,15 +140,15 @@ class _FaultReader:
 
     def duration(self) -> float | None:
         """Return the duration of each spell: inf if the file does not say, 0 for a moment."""
-        if self.kind == "reset":
+        if self.makes(kinds.Reset):
             return 0.0
         key = next((key for key in ("after", "notice") if key in self.keys), "for")
         if key not in self.keys:
             return inf
-        if key in self.required:
+        if key in self.kind.required:
             self.needs(key, "a time, like 500 ms")
         elif not self.fields.has(key):
-            if any(self.fields.has(other) for other in _REPEATED):
+            if any(self.fields.has(other) for other in REPEATED):
                 self.fields.problem(key, expected="the duration of each of them, since there are several")
             return NOTICE_S if key == "notice" else inf
         return self.fields.value(key, values.time)
@@ -179,33 +182,18 @@ class _FaultReader:
 
     def settings(self) -> dict[str, Any]:
         """Return the fault's own fields."""
-        if self.kind == "flap":
+        if self.makes(kinds.Flap):
             self.needs("period", "a time, like 500 ms")
             self.period_s = self.fields.value("period", values.time)
-            share = self.share("down", "the share of each period that is cut")
-            self.down = 0.5 if share is None else share
-        if self.kind == "latency":
-            self.needs("add", "the time that every message takes longer, like 20 ms")
-        if "groups" in self.keys:
-            return {"groups": self.groups()}
-        found: dict[str, Any] = {"rank": self.rank()} if "node" in self.keys else self.link()
-        if self.kind == "slow":
-            expected = "a number above 1: times as slow"
-            self.needs("factor", expected)
-            found["factor"] = self.fields.value("factor", values.number(lambda x: x > 1, expected))
-        if self.kind == "bandwidth":
-            found["factor"] = self.share("factor", "what is left of the bandwidth")
-        if self.kind == "latency":
-            found["extra_s"] = self.fields.value("add", values.time)
-        if self.kind == "loss":
-            found["probability"] = self.share("probability", "the share of packets lost")
+            self.down = self.fields.value("down", SHARE_DOWN.value) or self.down
+        found: dict[str, Any] = {"groups": self.groups()} if "groups" in self.keys else self.rank_or_link()
+        for key, own in self.kind.own.items():
+            self.needs(key, own.expected)
+            found[own.field] = self.fields.value(key, own.value)
         return found
 
-    def share(self, key: str, what: str) -> float | None:
-        expected = f"a number above 0 and below 1: {what}"
-        if key != "down":  # which has a default
-            self.needs(key, expected)
-        return self.fields.value(key, values.number(lambda x: 0 < x < 1, expected))
+    def rank_or_link(self) -> dict[str, Any]:
+        return {"rank": self.rank()} if "node" in self.keys else self.link()
 
     def rank(self) -> int | None:
         self.needs("node", "the name of a worker")
@@ -232,7 +220,7 @@ class _FaultReader:
             return {"link": found.name, "towards": None}
         if towards not in (found.a, found.b):
             self.fields.problem("towards", expected=f"an end of that link: {found.a} or {found.b}")
-        elif found.duplex == "half" and self.kind == "bandwidth":
+        elif found.duplex == "half" and self.makes(kinds.Bandwidth):
             self.fields.problem("towards", found=f"one way of {found.name}", expected="both: half duplex is one medium")
         return {"link": found.name, "towards": towards}
 
@@ -253,31 +241,3 @@ class _FaultReader:
             ranks = [self.rank_of(name, self.ranks, "groups", i, j) for j, name in enumerate(group)]
             found.append(tuple(rank for rank in ranks if rank is not None))
         return tuple(found)
-
-
-class _KindKeys(NamedTuple):
-    """*keys* are those besides `kind` and `at`; of those of time, *required* must be given."""
-
-    make: Callable[..., Fault]
-    keys: tuple[str, ...]
-    required: tuple[str, ...] = ()
-
-
-AT_STEP = "at_step"
-_LINK = (AT_STEP, "link", "towards", "for", *_REPEATED)
-
-KINDS = {
-    "crash": _KindKeys(kinds.Crash, (AT_STEP, "node")),
-    "restart": _KindKeys(kinds.Restart, (AT_STEP, "node", "after", *_REPEATED), ("after",)),
-    "join": _KindKeys(kinds.Join, ("node",)),
-    "leave": _KindKeys(kinds.Leave, (AT_STEP, "node", "notice")),
-    "hang": _KindKeys(kinds.Hang, (AT_STEP, "node", "for", *_REPEATED)),
-    "slow": _KindKeys(kinds.Slow, (AT_STEP, "node", "factor", "for", *_REPEATED)),
-    "cut": _KindKeys(kinds.Cut, _LINK),
-    "flap": _KindKeys(kinds.Flap, (AT_STEP, "link", "towards", "for", "period", "down"), ("for",)),
-    "partition": _KindKeys(kinds.Partition, (AT_STEP, "groups", "for", *_REPEATED)),
-    "reset": _KindKeys(kinds.Reset, (AT_STEP, "groups", *_REPEATED)),
-    "latency": _KindKeys(kinds.Latency, (*_LINK, "add")),
-    "bandwidth": _KindKeys(kinds.Bandwidth, (*_LINK, "factor")),
-    "loss": _KindKeys(kinds.Loss, (*_LINK, "probability")),
-}

@@ -10,7 +10,8 @@ from simcluster.documents.limits import MOST_STEPS
 from simcluster.documents.settings import settings_schema
 from simcluster.documents.values import Schema, quantity_schema
 from simcluster.experiment.read.keys import ExperimentBlock
-from simcluster.fault_plans.read import AT_STEP, KINDS, SPELLS_LIMIT
+from simcluster.fault_plans.keys import AT_STEP, KINDS, SHARE_DOWN
+from simcluster.fault_plans.read import SPELLS_LIMIT
 from simcluster.schemas import by_name, definitions_of, written
 from simcluster.schemas.topology import topology, topology_blocks
 from simcluster.units import TIMES
@@ -24,19 +25,17 @@ _BATCHES: Final[Schema] = {
         {"type": "object", "additionalProperties": _WHOLE},
     ]
 }
-_SHARE: Final[Schema] = {"type": "number", "exclusiveMinimum": 0, "exclusiveMaximum": 1}
 _NAME: Final[Schema] = {"type": "string"}
 _OF_FAULTS: Final[Mapping[str, Schema]] = {
-    **dict.fromkeys(("at", "for", "after", "notice", "every", "mean_every", "period", "add"), quantity_schema(TIMES)),
+    **dict.fromkeys(("at", "for", "after", "notice", "every", "mean_every", "period"), quantity_schema(TIMES)),
     AT_STEP: _WHOLE | {"maximum": MOST_STEPS},
     "times": _WHOLE | {"maximum": SPELLS_LIMIT},
     **dict.fromkeys(("node", "link", "towards"), _NAME),
     "groups": {"type": "array", "minItems": 2, "items": {"type": "array", "minItems": 1, "items": _NAME}},
-    "probability": _SHARE,
-    "down": _SHARE,
+    "down": SHARE_DOWN.value.json_schema(),
 }
-_NEEDED: Final = ("node", "link", "groups", "period", "add", "factor", "probability")
-"""Keys of a fault that must be given where the kind has them."""
+_NEEDED: Final = ("node", "link", "groups", "period")
+"""Keys that several kinds of faults share, and that must be given."""
 
 
 def experiment_schema() -> str:
@@ -80,10 +79,9 @@ def _named(known: Mapping[str, Callable[..., Any]]) -> Schema:
 
 def _fault(kind: str) -> Schema:
     found = KINDS[kind]
-    above = {"exclusiveMinimum": 1} if kind == "slow" else {"exclusiveMinimum": 0, "exclusiveMaximum": 1}
-    of_keys = {**_OF_FAULTS, "factor": {"type": "number", **above}}
+    of_keys = {**_OF_FAULTS, **{key: own.value.json_schema() for key, own in found.own.items()}}
     properties = {"kind": {"const": kind}} | {key: of_keys[key] for key in ("at", *found.keys)}
-    needed = [key for key in found.keys if key in _NEEDED or key in found.required]
+    needed = [key for key in found.keys if key in (*_NEEDED, *found.required, *found.own)]
     return {
         "type": "object",
         "properties": properties,

@@ -60,7 +60,7 @@ class SimFaults:
         """Set an alarm for every event and tell the devices; call before any node begins."""
         moments = [moment for number in range(len(self._plan)) for moment in self._moments(number)]
         self._slow_down()
-        if any(isinstance(fault, (kinds.Latency, kinds.Bandwidth, kinds.Loss)) for fault in self._plan):
+        if any(isinstance(fault, kinds.LinkCondition) for fault in self._plan):
             self._cluster.routes.link_now = self._link_now
         for time_s, what, number in sorted(moments):
             if time_s:

@@ -54,7 +54,7 @@ _M1_MAX = "the 2.0 TFLOP/s that the two units of an M1 Max reach in a product of
 
 
 def _matrix_units(GHz: float, units: int = 1) -> str:
-    """Return the source of the rate of a CPU whose clusters of fast cores have one matrix unit each."""
+    """Return the source of the rate of a CPU with one matrix unit for each cluster of fast cores."""
     words = "its matrix unit; estimate: half of " if units == 1 else "its two matrix units; estimate: "
     faster = f", times {GHz:g}/3.2 for the clock" if GHz != 3.2 else ""
     return f"CPU, {words}{_M1_MAX}{faster}"

@@ -28,7 +28,7 @@ def alike(shape: TopologyShape, check: Callable[[dict[str, Any]], Topology]) -> 
     except UsageError:
         return None  # all problems are to be reported, with their places
     if read.nodes.keys() != sample.nodes.keys() or read.document != sample.document():
-        return None  # a node stands for several processes, or names a file whose content belongs in the document
+        return None  # a node stands for several processes, or names a file with content that belongs in the document
     of_node = {id(keys): _after(read.nodes[name], 1) for name, keys in sample.nodes.items()}
     of_link = {id(keys): _after(link, 2) for (_, _, keys), link in zip(sample.links, read.links, strict=True)}
     nodes = {name: Node(name, *of_node[id(keys)]) for name, keys in shape.nodes.items()}

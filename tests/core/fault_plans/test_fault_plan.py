@@ -9,8 +9,8 @@ import pytest
 
 import simcluster
 from simcluster.errors import PeerLost, UsageError
+from simcluster.fault_plans.keys import KINDS
 from simcluster.fault_plans.plan import planned
-from simcluster.fault_plans.read import KINDS
 
 EXPERIMENT: dict[str, Any] = {
     "topology": "thunderbolt-mesh-4",

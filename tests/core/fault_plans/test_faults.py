@@ -11,6 +11,7 @@ import pytest
 
 from simcluster.errors import UsageError
 from simcluster.experiment import read_experiment
+from simcluster.fault_plans.keys import KINDS
 from simcluster.fault_plans.kinds import (
     Bandwidth,
     Crash,
@@ -26,7 +27,6 @@ from simcluster.fault_plans.kinds import (
     Restart,
     Slow,
 )
-from simcluster.fault_plans.read import KINDS
 
 EXPERIMENT: dict[str, Any] = {
     "topology": {

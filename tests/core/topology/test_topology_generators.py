@@ -16,7 +16,6 @@ from simcluster.errors import UsageError
 from simcluster.topology import Topology, chain, complete, load, loads, ring, star, torus, two_sites
 from simcluster.topology.draw.facts import describe, halves_Bps, survey
 from simcluster.topology.presets.generators import GENERATORS
-from tests.support.root import ROOT
 
 
 def degrees(topology: Topology) -> Counter[int]:
@@ -157,11 +156,6 @@ def test_editors_and_type_checkers_see_every_generator() -> None:
     assert set(GENERATORS) <= set(package.__all__)
     declared = {name for name, hint in Topology.__annotations__.items() if hint == "ClassVar[Callable[..., Topology]]"}
     assert declared == {*GENERATORS, "from_networkx", "load"}
-
-
-def test_every_generator_is_in_the_documentation() -> None:
-    page = (ROOT / "docs" / "getting-started.md").read_text(encoding="utf-8")
-    assert [name for name in GENERATORS if f"`{name}`" not in page] == []
 
 
 @pytest.mark.parametrize("name", GENERATORS)

@@ -12,6 +12,7 @@ from math import inf
 
 from simcluster.errors import Problem
 from simcluster.fault_plans import kinds
+from simcluster.fault_plans.keys import KINDS
 from simcluster.fault_plans.log import FaultLog
 from simcluster.job import ClusterJob
 from simcluster_backends.sockets.launcher.fork_process import SignalName
@@ -41,11 +42,10 @@ def check_faults(job: ClusterJob) -> list[Problem]:
     for number, fault in enumerate(job.faults):
         key = f"faults[{number}]"
         if not isinstance(fault, SUPPORTED):
-            words = "crash, restart, join, leave, hang, slow, cut, flap, partition or reset"
-            expected = f"{words}: the others are for the simulator (--backend sim)"
+            expected = f"{_names(SUPPORTED)}: the others are for the simulator (--backend sim)"
             problems.append(Problem(f"{key}.kind", f"{fault.kind}, which sockets cannot do", expected))
         elif fault.step is not None and not isinstance(fault, AT_A_STEP):
-            expected = "at, or a crash, restart, leave or hang: nodes are told the times of other faults beforehand"
+            expected = f"at, or a {_names(AT_A_STEP)}: nodes are told the times of other faults beforehand"
             problems.append(Problem(f"{key}.at_step", f"{fault.step} for {fault.kind} on sockets", expected))
         elif isinstance(fault, kinds.NodeFault):
             if not 0 <= fault.rank < len(job.names):
@@ -57,6 +57,11 @@ def check_faults(job: ClusterJob) -> list[Problem]:
         elif job.topology is None:
             problems.append(Problem(key, fault.kind, "a topology with links to cut"))
     return problems
+
+
+def _names(classes: tuple[type[kinds.Fault], ...]) -> str:
+    *names, last = [name for name, kind in KINDS.items() if issubclass(kind.make, classes)]
+    return f"{', '.join(names)} or {last}"
 
 
 def slow_spells(job: ClusterJob, rank: int) -> list[tuple[kinds.Spell, float]]:

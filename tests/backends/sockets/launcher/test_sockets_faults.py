@@ -22,7 +22,7 @@ from simcluster_backends.sockets.node.transport import SocketTransport
 from simcluster_backends.sockets.wire.messages import HoldOrder, ResetOrder
 
 from simcluster.errors import ENDED, PeerLost, UsageError
-from simcluster.fault_plans.read import KINDS
+from simcluster.fault_plans.keys import KINDS
 from simcluster.job import ClusterJob
 from simcluster.transport import FREE
 from tests.backends.common.test_verdict import peer_lost

@@ -1,0 +1,71 @@
+"""The table of faults: the class of each kind, and its keys in a file."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import NamedTuple
+
+from simcluster.documents import values
+from simcluster.fault_plans import kinds
+from simcluster.fault_plans.kinds import Fault
+
+REPEATED = ("every", "mean_every", "times")
+
+
+class OwnKey(NamedTuple):
+    """A key of one kind: the *field* that it fills, its *value*, and the error's *expected* if it is missing."""
+
+    field: str
+    value: values.ValueValidator
+    expected: str
+
+
+class FaultRow(NamedTuple):
+    """A row of the table: the class to *make*, and its keys besides `kind` and `at`.
+
+    *shared* are keys that every kind reads in the same way; of those of time, *required* must be given. *own* are keys
+    that fill fields of the class; all must be given.
+    """
+
+    make: type[Fault]
+    shared: tuple[str, ...]
+    required: tuple[str, ...] = ()
+    own: Mapping[str, OwnKey] = {}
+
+    @property
+    def keys(self) -> tuple[str, ...]:
+        return (*self.shared, *self.own)
+
+
+def _number(field: str, fits: Callable[[float], bool], expected: str, **limits: float) -> OwnKey:
+    return OwnKey(field, values.number(fits, expected, **limits), expected)
+
+
+def _share(field: str, what: str) -> OwnKey:
+    expected = f"a number above 0 and below 1: {what}"
+    return _number(field, lambda x: 0 < x < 1, expected, exclusiveMinimum=0, exclusiveMaximum=1)
+
+
+AT_STEP = "at_step"
+_NODE = (AT_STEP, "node", "for", *REPEATED)
+_LINK = (AT_STEP, "link", "towards", "for", *REPEATED)
+_ADDED = OwnKey("extra_s", values.time, "the time that every message takes longer, like 20 ms")
+_SLOWER = _number("factor", lambda x: x > 1, "a number above 1: times as slow", exclusiveMinimum=1)
+SHARE_DOWN = _share("down", "the share of each period that is cut")
+
+KINDS = {
+    "crash": FaultRow(kinds.Crash, (AT_STEP, "node")),
+    "restart": FaultRow(kinds.Restart, (AT_STEP, "node", "after", *REPEATED), ("after",)),
+    "join": FaultRow(kinds.Join, ("node",)),
+    "leave": FaultRow(kinds.Leave, (AT_STEP, "node", "notice")),
+    "hang": FaultRow(kinds.Hang, _NODE),
+    "slow": FaultRow(kinds.Slow, _NODE, own={"factor": _SLOWER}),
+    "cut": FaultRow(kinds.Cut, _LINK),
+    "flap": FaultRow(kinds.Flap, (AT_STEP, "link", "towards", "for", "period", "down"), ("for",)),
+    "partition": FaultRow(kinds.Partition, (AT_STEP, "groups", "for", *REPEATED)),
+    "reset": FaultRow(kinds.Reset, (AT_STEP, "groups", *REPEATED)),
+    "latency": FaultRow(kinds.Latency, _LINK, own={"add": _ADDED}),
+    "bandwidth": FaultRow(kinds.Bandwidth, _LINK, own={"factor": _share("factor", "what is left of the bandwidth")}),
+    "loss": FaultRow(kinds.Loss, _LINK, own={"probability": _share("probability", "the share of packets lost")}),
+}
+"""Every kind by name: the reader, the schema and the errors follow from it."""
