@@ -20,7 +20,7 @@ class OwnKey(NamedTuple):
     expected: str
 
 
-class FaultRow(NamedTuple):
+class FaultKind(NamedTuple):
     """A row of the table: the class to *make*, and its keys besides `kind` and `at`.
 
     *shared* are keys that every kind reads in the same way; of those of time, *required* must be given. *own* are keys
@@ -54,18 +54,18 @@ _SLOWER = _number("factor", lambda x: x > 1, "a number above 1: times as slow", 
 SHARE_DOWN = _share("down", "the share of each period that is cut")
 
 KINDS = {
-    "crash": FaultRow(kinds.Crash, (AT_STEP, "node")),
-    "restart": FaultRow(kinds.Restart, (AT_STEP, "node", "after", *REPEATED), ("after",)),
-    "join": FaultRow(kinds.Join, ("node",)),
-    "leave": FaultRow(kinds.Leave, (AT_STEP, "node", "notice")),
-    "hang": FaultRow(kinds.Hang, _NODE),
-    "slow": FaultRow(kinds.Slow, _NODE, own={"factor": _SLOWER}),
-    "cut": FaultRow(kinds.Cut, _LINK),
-    "flap": FaultRow(kinds.Flap, (AT_STEP, "link", "towards", "for", "period", "down"), ("for",)),
-    "partition": FaultRow(kinds.Partition, (AT_STEP, "groups", "for", *REPEATED)),
-    "reset": FaultRow(kinds.Reset, (AT_STEP, "groups", *REPEATED)),
-    "latency": FaultRow(kinds.Latency, _LINK, own={"add": _ADDED}),
-    "bandwidth": FaultRow(kinds.Bandwidth, _LINK, own={"factor": _share("factor", "what is left of the bandwidth")}),
-    "loss": FaultRow(kinds.Loss, _LINK, own={"probability": _share("probability", "the share of packets lost")}),
+    "crash": FaultKind(kinds.Crash, (AT_STEP, "node")),
+    "restart": FaultKind(kinds.Restart, (AT_STEP, "node", "after", *REPEATED), ("after",)),
+    "join": FaultKind(kinds.Join, ("node",)),
+    "leave": FaultKind(kinds.Leave, (AT_STEP, "node", "notice")),
+    "hang": FaultKind(kinds.Hang, _NODE),
+    "slow": FaultKind(kinds.Slow, _NODE, own={"factor": _SLOWER}),
+    "cut": FaultKind(kinds.Cut, _LINK),
+    "flap": FaultKind(kinds.Flap, (AT_STEP, "link", "towards", "for", "period", "down"), ("for",)),
+    "partition": FaultKind(kinds.Partition, (AT_STEP, "groups", "for", *REPEATED)),
+    "reset": FaultKind(kinds.Reset, (AT_STEP, "groups", *REPEATED)),
+    "latency": FaultKind(kinds.Latency, _LINK, own={"add": _ADDED}),
+    "bandwidth": FaultKind(kinds.Bandwidth, _LINK, own={"factor": _share("factor", "what is left of the bandwidth")}),
+    "loss": FaultKind(kinds.Loss, _LINK, own={"probability": _share("probability", "the share of packets lost")}),
 }
 """Every kind by name: the reader, the schema and the errors follow from it."""

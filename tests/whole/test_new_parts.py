@@ -32,7 +32,7 @@ from simcluster.documents.values import number
 from simcluster.errors import UsageError
 from simcluster.experiment import read_experiment
 from simcluster.fault_plans import kinds
-from simcluster.fault_plans.keys import KINDS, FaultRow, OwnKey
+from simcluster.fault_plans.keys import KINDS, FaultKind, OwnKey
 from simcluster.job import ClusterJob
 from simcluster.schemas import experiment as experiment_schemas
 from simcluster.schemas import topology as topology_schemas
@@ -240,8 +240,8 @@ _LINK = ("link", "towards", "for")
 @pytest.fixture
 def faults(monkeypatch: pytest.MonkeyPatch) -> None:
     left = OwnKey("factor", _SHARE, "what others leave of the bandwidth, like 0.5")
-    monkeypatch.setitem(KINDS, "congestion", FaultRow(Congestion, _LINK, own={"left": left}))
-    monkeypatch.setitem(KINDS, "outage", FaultRow(Outage, _LINK))
+    monkeypatch.setitem(KINDS, "congestion", FaultKind(Congestion, _LINK, own={"left": left}))
+    monkeypatch.setitem(KINDS, "outage", FaultKind(Outage, _LINK))
 
 
 CONGESTION = {"kind": "congestion", "link": "n1-sw", "at": "0 s", "left": 0.01}
