@@ -39,8 +39,10 @@ def parts_of(files: Iterable[str]) -> list[str]:
 
 def _part_of(file: PurePosixPath) -> Iterable[str]:
     top = file.parts[0]
+    if top == "tests" and len(file.parts) > 3:
+        return [str(PurePosixPath(*file.parts[:3]))]
     if top == "tests":
-        return [str(file if len(file.parts) < 4 else PurePosixPath(*file.parts[:3]))]
+        return [str(file)] if file.name.startswith("test_") else []
     if top == "tools":
         name = PurePosixPath(file.parts[1]).stem
         return [str(path.relative_to(ROOT)) for path in (ROOT / "tests" / "tools").glob(f"test_*{name}*.py")]
@@ -49,7 +51,7 @@ def _part_of(file: PurePosixPath) -> Iterable[str]:
     for source, tests in PLACES.items():
         if file.is_relative_to(source):
             part = file.relative_to(source).parts[0]
-            return [f"{tests}/{part}", f"{tests}/test_{part}"]
+            return [] if part.startswith("__") else [f"{tests}/{part}", f"{tests}/test_{part}"]
     return []
 
 
