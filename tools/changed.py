@@ -27,6 +27,9 @@ PLACES = {
 WHOLE = ("docs", "experiments", "notebooks", "schemas", "topologies")
 """What users read and run: tests/whole has the tests of it, and tests/notebooks those of the answers."""
 
+EVERYTHING = "tests/whole"
+"""Tests of the whole library, which any part of it may break."""
+
 
 def parts_of(files: Iterable[str]) -> list[str]:
     """Return the test files and directories of the parts that *files*, relative to the repository, are of."""
@@ -51,7 +54,9 @@ def _part_of(file: PurePosixPath) -> Iterable[str]:
     for source, tests in PLACES.items():
         if file.is_relative_to(source):
             part = file.relative_to(source).parts[0]
-            return [] if part.startswith("__") else [f"{tests}/{part}", f"{tests}/test_{part}"]
+            return (
+                [f"{tests}/{part}", f"{tests}/test_{part}", EVERYTHING] if not part.startswith("__") else [EVERYTHING]
+            )
     return []
 
 

@@ -70,6 +70,7 @@ def test_links_and_devices_are_listed_with_fields_for_machines(command: Any) -> 
     assert all(isinstance(about["flops_per_s"], float) and about["source"] for about in devices.values())
 
 
+@pytest.mark.slow
 def test_names_come_without_torch() -> None:
     code = (
         "import sys; from simcluster.catalogue import KINDS, names; [names(kind) for kind in KINDS];"

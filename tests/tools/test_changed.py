@@ -10,11 +10,11 @@ from tools.changed import changed_files, parts_of
 @pytest.mark.parametrize(
     ("file", "parts"),
     [
-        ("simcluster/topology/read/nodes.py", ["tests/core/topology"]),
-        ("simcluster/payload.py", ["tests/core/test_payload.py"]),
-        ("simcluster/lab/sweeps/run.py", ["tests/lab/sweeps"]),
-        ("simcluster/lm/plan/plan.py", ["tests/lm/plan"]),
-        ("backends/simcluster_backends/sim/stream.py", ["tests/backends/sim"]),
+        ("simcluster/topology/read/nodes.py", ["tests/core/topology", "tests/whole"]),
+        ("simcluster/payload.py", ["tests/core/test_payload.py", "tests/whole"]),
+        ("simcluster/lab/sweeps/run.py", ["tests/lab/sweeps", "tests/whole"]),
+        ("simcluster/lm/plan/plan.py", ["tests/lm/plan", "tests/whole"]),
+        ("backends/simcluster_backends/sim/stream.py", ["tests/backends/sim", "tests/whole"]),
         ("tests/lab/sweeps/test_sweep.py", ["tests/lab/sweeps"]),
         ("tests/whole/test_readme.py", ["tests/whole/test_readme.py"]),
         ("tests/support/root.py", []),

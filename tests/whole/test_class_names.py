@@ -5,6 +5,8 @@ from __future__ import annotations
 import ast
 from collections import defaultdict
 
+import pytest
+
 from tests.support.root import ROOT
 
 MOST_SHARED = 10
@@ -25,6 +27,7 @@ def places_by_name() -> dict[str, list[str]]:
     return places
 
 
+@pytest.mark.slow
 def test_no_two_classes_share_a_name_except_those_listed() -> None:
     shared = {name: places for name, places in places_by_name().items() if len(places) > 1}
     new = [f"{name}: {', '.join(places)}" for name, places in shared.items() if name not in SHARED]

@@ -75,6 +75,7 @@ def test_momentum_adam_and_uneven_shards_agree_too(tmp_path: Path) -> None:
         assert runs[0].summary["weights_sha256"] == runs[1].summary["weights_sha256"]
 
 
+@pytest.mark.slow
 def test_an_asynchronous_algorithm_keeps_its_invariants_on_both(tmp_path: Path) -> None:
     steps, size = 12, 3
     for backend in ("sim", "sockets"):

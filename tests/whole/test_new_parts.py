@@ -98,6 +98,7 @@ def test_the_algorithms_that_take_a_schedule_are_known() -> None:
     assert [name for name in hints if "schedule" in hints[name] and name not in OF_ALL_REDUCE] == ["pipeline"]
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("schedules")
 @pytest.mark.parametrize("name", OF_ALL_REDUCE)
 def test_a_new_schedule_is_a_setting_of_every_algorithm_and_trains(name: str, tmp_path: Path) -> None:
@@ -122,6 +123,7 @@ def test_zero_takes_new_schedules_of_its_two_operations(tmp_path: Path) -> None:
     assert new.summary["trace_sha256"] == naive.summary["trace_sha256"]
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("schedules")
 def test_a_new_schedule_is_run_by_python_measured_by_the_command_and_named_by_errors(command: Any) -> None:
     async def body(node: Transport) -> float:
@@ -247,6 +249,7 @@ def faults(monkeypatch: pytest.MonkeyPatch) -> None:
 CONGESTION = {"kind": "congestion", "link": "n1-sw", "at": "0 s", "left": 0.01}
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("faults")
 def test_a_new_fault_happens_from_a_file_from_python_and_from_the_command(command: Any, tmp_path: Path) -> None:
     quiet = ran(tmp_path / "quiet")
@@ -340,6 +343,7 @@ def algorithm(monkeypatch: pytest.MonkeyPatch, tmp_path_factory: pytest.TempPath
     monkeypatch.setattr(catalogue, "find_spec", lambda name: SimpleNamespace(origin=str(root / "__init__.py")))
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("algorithm", "schedules")
 def test_a_new_algorithm_runs_from_a_file_and_from_the_command_with_its_settings(command: Any, tmp_path: Path) -> None:
     block = {"name": "echo", "every": 1, "schedule": "relayed"}

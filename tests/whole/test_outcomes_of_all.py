@@ -108,6 +108,7 @@ def lasts_s(algorithm: str, size: int) -> float:
     return float(counted(experiment(algorithm, {"steps": STEPS}, size=size)).summary["elapsed_s"])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("size", [2, 3, 5])
 @pytest.mark.parametrize("algorithm", [*SERVED, *GOSSIP])
 def test_the_table_holds_with_any_number_of_nodes(algorithm: str, size: int) -> None:
@@ -122,6 +123,7 @@ def test_the_table_holds_with_any_number_of_nodes(algorithm: str, size: int) -> 
         assert not list(found.wrong()), column
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", ["restart", "join"])
 @pytest.mark.parametrize("algorithm", SERVED)
 def test_a_server_trains_through_a_moment_without_any_worker(algorithm: str, kind: str) -> None:
@@ -145,6 +147,7 @@ def test_a_server_that_only_serves_ends_in_a_typed_way_if_no_worker_ever_comes_b
     assert not list(found.wrong())
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", ["crash", "restart"])
 @pytest.mark.parametrize("algorithm", ["softsync", "easgd", "fedbuff", "async_diloco"])
 def test_a_server_lost_after_its_workers_ended_is_lost_and_a_worker_stands_for_the_run(
@@ -165,6 +168,7 @@ def test_a_server_lost_after_its_workers_ended_is_lost_and_a_worker_stands_for_t
     assert not list(found.wrong())
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("algorithm", GOSSIP)
 def test_a_dead_rank_0_does_not_stand_for_the_run(algorithm: str) -> None:
     keys = experiment(algorithm, {"steps": STEPS})
@@ -195,6 +199,7 @@ EVENTS = st.one_of(
 )
 
 
+@pytest.mark.slow
 @settings(max_examples=25, deadline=None)
 @given(st.sampled_from(COUNTED), st.dictionaries(st.integers(1, 3), EVENTS, min_size=1), st.booleans())
 def test_whatever_happens_to_whichever_workers_a_served_run_ends_and_its_ledger_is_that_of_the_server(

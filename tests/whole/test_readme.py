@@ -28,6 +28,7 @@ def test_the_code_shown_is_the_code_shipped() -> None:
     assert len([line for line in algorithm.splitlines() if line.strip()]) <= 20
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("backend", ["sim", "sockets"])
 def test_ones_own_algorithm_model_and_data_run(backend: str, tmp_path: Path) -> None:
     experiment = ROOT / "experiments" / "own" / "own.yaml"
@@ -39,6 +40,7 @@ def test_ones_own_algorithm_model_and_data_run(backend: str, tmp_path: Path) -> 
     assert len({node["weights_sha256"] for node in run.summary["nodes"].values()}) == 1
 
 
+@pytest.mark.slow
 def test_both_backends_give_the_own_algorithm_the_same_weights(tmp_path: Path) -> None:
     experiment = ROOT / "experiments" / "own" / "own.yaml"
     runs = [

@@ -7,6 +7,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 import simcluster
 from tests.support.root import ROOT
 
@@ -23,6 +25,7 @@ for nodes in (2, 100):
 """
 
 
+@pytest.mark.slow
 def test_a_gpt_of_70_billion_parameters_needs_little_memory_however_many_nodes_train_it(tmp_path: Path) -> None:
     done = subprocess.run(
         [sys.executable, "-c", SCRIPT, str(tmp_path)],
@@ -41,6 +44,7 @@ def test_a_gpt_of_70_billion_parameters_needs_little_memory_however_many_nodes_t
     assert answers[100]["peak_mb"] - answers[2]["peak_mb"] < 98
 
 
+@pytest.mark.slow
 def test_the_report_of_many_nodes_can_be_written(tmp_path: Path) -> None:
     run = simcluster.run(
         {

@@ -45,6 +45,7 @@ def last(done: Run, name: str) -> dict[str, int]:
     return {str(node): int(of_node.value.iloc[-1]) for node, of_node in rows.groupby("node")}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("algorithm", SETTINGS, ids=str)
 def test_every_push_is_accounted_for_on_real_nodes(algorithm: dict[str, Any], tmp_path: Path) -> None:
     done = run(algorithm, tmp_path / "run")
@@ -57,6 +58,7 @@ def test_every_push_is_accounted_for_on_real_nodes(algorithm: dict[str, Any], tm
         assert len({node["weights_sha256"] for node in done.summary["nodes"].values()}) == 1
 
 
+@pytest.mark.slow
 def test_backup_workers_replace_one_that_is_lost_on_real_nodes(tmp_path: Path) -> None:
     done = run(
         {"name": "sync_ps", "wait_for": 2, "cancel_late": True},

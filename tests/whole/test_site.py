@@ -101,6 +101,7 @@ def test_the_configuration_loads(monkeypatch: pytest.MonkeyPatch) -> None:
     assert not any("mathjax" in name for name in settings["extensions"]), "the site loads nothing from elsewhere"
 
 
+@pytest.mark.slow
 def test_the_generated_parts_have_every_name() -> None:
     from support.sources import expand
 
@@ -161,6 +162,7 @@ def test_a_link_that_leads_nowhere_is_found(tmp_path: Path) -> None:
     ]
 
 
+@pytest.mark.slow
 def test_a_command_of_a_page_prints_what_the_page_expects(capsys: pytest.CaptureFixture[str]) -> None:
     from support import terminal
 
@@ -197,6 +199,7 @@ def test_python_on_pages_parses_and_imports_what_there_is() -> None:
     assert imported > 10
 
 
+@pytest.mark.slow
 def test_the_example_of_a_cost_runs_and_takes_the_time_that_it_states(tmp_path: Path) -> None:
     """2 x 512^3 FLOP at 100 GFLOP/s are 2.68435456 ms."""
     (code,) = re.findall(r"```python\n(.*?)```", inspect.getdoc(simcluster.Cost) or "", flags=re.DOTALL)

@@ -123,6 +123,7 @@ class Stage:
         return not any(map(self.shelf.on, (*NODES, LAUNCHER))) and not any((self.folder / "there").glob("simcluster-*"))
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(REASON is not None, reason=REASON or "")
 def test_a_shelf_is_launched_watched_loses_a_node_goes_on_and_is_compared(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]

@@ -36,6 +36,7 @@ CASES = sorted((TOOLS / "swarm" / "kept").glob("*.yaml"))
 CLOCK = Clock(0.1, (0.02, 0.04, 0.06, 0.1))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("first", range(0, SEED_COUNT, AT_ONCE))
 def test_what_is_promised_is_held(first: int, tmp_path: Path) -> None:
     lines = []
@@ -46,10 +47,12 @@ def test_what_is_promised_is_held(first: int, tmp_path: Path) -> None:
     assert not lines, "\n".join(lines)
 
 
+@pytest.mark.slow
 def test_every_tenth_seed_is_the_same_in_another_process(tmp_path: Path) -> None:
     assert not list(apart({seed: fingerprint(try_seed(seed, tmp_path)) for seed in range(0, 100, EVERY)}))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("path", CASES, ids=lambda path: path.stem)
 def test_what_was_broken_once_is_held(path: Path, tmp_path: Path) -> None:
     case = read_case(path)
@@ -59,6 +62,7 @@ def test_what_was_broken_once_is_held(path: Path, tmp_path: Path) -> None:
     assert not verdict.broken or path.stem in KEPT, verdict.broken
 
 
+@pytest.mark.slow
 def test_a_seed_draws_the_same_every_time_and_almost_always_what_can_be_run() -> None:
     refused = 0
     for seed in range(200):
@@ -72,6 +76,7 @@ def test_a_seed_draws_the_same_every_time_and_almost_always_what_can_be_run() ->
     assert refused <= 4
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("file", [SLOPE, NORMED, DRAWING, NOISY])
 def test_a_file_that_only_a_swarm_has_runs(file: str, tmp_path: Path) -> None:
     blocks = {seed: draw_case(seed).document for seed in range(1200)}
@@ -83,6 +88,7 @@ def test_a_file_that_only_a_swarm_has_runs(file: str, tmp_path: Path) -> None:
     assert verdict.runs[0].is_done
 
 
+@pytest.mark.slow
 def test_every_algorithm_and_kind_of_fault_is_drawn_and_each_is_left_out_now_and_then() -> None:
     drawn = [draw_faults(draw_case(seed), CLOCK) for seed in range(400)]
     assert {case.algorithm for case in drawn} == set(ALGORITHMS)
@@ -98,6 +104,7 @@ def test_every_algorithm_and_kind_of_fault_is_drawn_and_each_is_left_out_now_and
     assert shapes.issuperset(shape.replace(" ", "-") for shape in ODD_SHAPES)
 
 
+@pytest.mark.slow
 def test_a_topology_in_parts_is_refused_and_else_its_case_is_broken(tmp_path: Path) -> None:
     case = next(case for case in map(draw_case, range(3000)) if case.document["topology"]["name"] == IN_PARTS)
     assert "no route" in try_case(case, tmp_path).refused
@@ -106,6 +113,7 @@ def test_a_topology_in_parts_is_refused_and_else_its_case_is_broken(tmp_path: Pa
     assert verdict.names == ["a topology in parts is refused"]
 
 
+@pytest.mark.slow
 def test_equal_sizes_by_node_have_the_bits_of_one_number(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     case = next(case for case in map(draw_case, range(999)) if "equal sizes by node" in _drawn(case)).undisturbed
     assert try_case(case, tmp_path).names == []
@@ -125,6 +133,7 @@ def test_a_run_that_changes_a_global_generator_breaks_a_promise(
     assert try_case(draw_case(1).undisturbed, tmp_path).names == ["undisturbed: the caller's generators are kept"]
 
 
+@pytest.mark.slow
 def test_a_case_reads_back_from_its_file(tmp_path: Path) -> None:
     cases = [draw_faults(draw_case(seed), CLOCK) for seed in range(40)]
     assert any(case.is_sloped for case in cases)

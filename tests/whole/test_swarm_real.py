@@ -35,6 +35,7 @@ def launchers() -> Iterator[Launchers]:
     found.close()
 
 
+@pytest.mark.slow
 @pytest.mark.timeout(400)
 @pytest.mark.parametrize("seed", SEEDS)
 def test_what_is_promised_is_held_on_real_processes(seed: int, launchers: Launchers, tmp_path: Path) -> None:
@@ -111,6 +112,7 @@ def test_a_violation_is_told_in_a_line_that_replays_it() -> None:
     assert line.startswith("python -m tools.swarm_real --seed 7  # easgd: a run ends: it was there (and 1 more)")
 
 
+@pytest.mark.slow
 def test_every_planted_defect_can_be_planted() -> None:
     for planted in PLANTED:
         planted.mutant.put_into((ROOT / planted.mutant.file).read_text(encoding="utf-8"))

@@ -25,6 +25,7 @@ follow_imports = skip
 """Types of other packages take mypy minutes, and are not what is checked here."""
 
 
+@pytest.mark.slow
 def test_a_users_file_passes_mypy_in_strict_mode_and_one_with_a_wrong_type_does_not(tmp_path: Path) -> None:
     pytest.importorskip("mypy")
     (tmp_path / "mypy.ini").write_text(CONFIG)
@@ -39,6 +40,7 @@ def test_a_users_file_passes_mypy_in_strict_mode_and_one_with_a_wrong_type_does_
     assert 'incompatible type "int"; expected "str"' in errors[0], "types are not Any"
 
 
+@pytest.mark.slow
 def test_a_users_file_runs(tmp_path: Path) -> None:
     environment = {**os.environ, "PYTHONPATH": str(ROOT)}
     done = subprocess.run(

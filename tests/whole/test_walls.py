@@ -30,15 +30,18 @@ def files_that_name(prefix: str) -> set[str]:
     return {name for name, file in files.items() if any(text.startswith(prefix) for text in strings_of(file))}
 
 
+@pytest.mark.slow
 def test_only_the_door_loads_a_backend() -> None:
     assert files_that_name("simcluster_backends.") == {"backend.py"}
 
 
+@pytest.mark.slow
 def test_the_core_names_modules_of_the_wings_only_at_its_doors() -> None:
     named = files_that_name("simcluster.lab") | files_that_name("simcluster.lm")
     assert {name for name in named if not name.startswith(("lab/", "lm/"))} <= DOORS
 
 
+@pytest.mark.slow
 def test_no_wing_names_a_module_of_the_other() -> None:
     assert {name for name in files_that_name("simcluster.lm") if name.startswith("lab/")} == set()
     assert {name for name in files_that_name("simcluster.lab") if name.startswith("lm/")} == set()

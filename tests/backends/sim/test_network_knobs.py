@@ -50,6 +50,7 @@ def plain(tmp_path_factory: pytest.TempPathFactory) -> str:
     return trace_of(tmp_path_factory.mktemp("plain"), {})
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("key", KNOBS)
 def test_a_key_changes_the_trace_the_same_way_every_time(key: str, plain: str, tmp_path: Path) -> None:
     once = trace_of(tmp_path, {key: KNOBS[key]})

@@ -47,6 +47,7 @@ def facts(run: simcluster.Run) -> dict[str, Any]:
     return {key: value for key, value in run.summary.items() if key != "wall_s"}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("server_trains", [True, False])
 @pytest.mark.parametrize("numerics", ["none", "real"])
 def test_a_run_is_the_same_to_the_bit_as_one_in_which_no_rank_rests(
@@ -62,6 +63,7 @@ def test_a_run_is_the_same_to_the_bit_as_one_in_which_no_rank_rests(
     assert facts(resting) == facts(awake)
 
 
+@pytest.mark.slow
 def test_clients_hold_weights_only_while_they_train_and_end_with_those_of_a_run_that_kept_them(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -101,6 +103,7 @@ def test_a_message_is_kept_no_longer_than_its_client_trains(tmp_path: Path, monk
     assert max(kept) <= 10
 
 
+@pytest.mark.slow
 def test_the_servers_times_do_not_depend_on_the_number_of_workers(tmp_path: Path) -> None:
     # Workers are equal, so which of them is drawn changes no time: equal floats, not nearly equal ones.
     few, many = (trained(tmp_path / str(size), size) for size in (40, 1000))

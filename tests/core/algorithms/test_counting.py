@@ -109,6 +109,7 @@ def test_one_that_restarts_before_it_has_begun_loses_nothing() -> None:
     assert run({"name": "k_sync"}, {"steps": 1}, restart) == {"used": 12, "lost": 0, "repeated": 0}
 
 
+@pytest.mark.slow
 def test_one_that_joins_when_its_server_has_ended_trains_for_no_one() -> None:
     """It takes five steps of its own before it asks for weights; they are lost, all five."""
     algorithm, stop = {"name": "edp", "pull_interval": 5}, {"steps": 5}

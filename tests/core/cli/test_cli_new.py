@@ -22,6 +22,7 @@ SUBJECTS = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("example", EXAMPLES)
 def test_a_new_project_runs_and_passes_a_linter(
     example: str, command: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch

@@ -97,6 +97,7 @@ def test_a_command_takes_every_topology(name: str, shelf: str, asked: Any) -> No
     asked(shelf, COMMANDS[name])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("shelf", ["bare", "generator"])
 def test_every_command_takes_a_run_of_every_topology(shelf: str, asked: Any) -> None:
     asked(shelf, COMMANDS["run"], *OF_A_RUN)

@@ -37,6 +37,7 @@ def distance(done: Run) -> float:
     return float(done.summary["loss"]) ** 0.5
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "algorithm",
     ["sync_ps", "sync_ps,server_trains=false", "k_sync", "all_reduce_dp", "all_reduce_dp,compression=int8", "zero"],
@@ -74,6 +75,7 @@ def test_a_run_for_timing_sends_the_same_bytes_in_the_same_time(algorithm: str, 
     assert timed["elapsed_s"] == real["elapsed_s"]
 
 
+@pytest.mark.slow
 def test_a_resumed_run_ends_with_the_statistics_of_one_that_was_not_interrupted(tmp_path: Path) -> None:
     whole = run(tmp_path / "whole", "sync_ps,pull_interval=2", stop={"steps": 8}, checkpoint={"every": 4})
     first = run(tmp_path / "first", "sync_ps,pull_interval=2", stop={"steps": 8}, checkpoint={"every": 4, "keep": 9})

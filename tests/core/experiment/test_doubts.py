@@ -136,6 +136,7 @@ def run(folder: Path, code: str, **keys: Any) -> Run:
     return simcluster.run(**given | keys)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("mistake", MISTAKES)
 def test_a_mistake_that_ends_well_is_a_warning_with_its_line(
     mistake: str, tmp_path: Path, caplog: pytest.LogCaptureFixture

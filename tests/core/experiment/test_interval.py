@@ -47,6 +47,7 @@ def without_spread(topology: dict[str, Any]) -> dict[str, Any]:
     return plain
 
 
+@pytest.mark.slow
 def test_a_run_on_a_calibrated_topology_has_the_same_interval_each_time(tmp_path: Path) -> None:
     first, again = (predicted(tmp_path / name).summary for name in "xy")
     told = first["elapsed_interval_s"]

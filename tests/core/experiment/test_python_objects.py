@@ -116,6 +116,7 @@ def test_the_commonest_forms_of_pytorch_make_a_workload(mine: Any) -> None:
     assert again.summary["weights_sha256"] == runs[0].summary["weights_sha256"], "its data were written with it"
 
 
+@pytest.mark.slow
 def test_what_no_other_process_can_have_is_enough_for_the_simulator_and_refused_elsewhere(mine: Any) -> None:
     kept = replace(workload(), train=Flow(Points()))
     run = whole(mine, kept, "kept")
@@ -133,6 +134,7 @@ def test_what_no_other_process_can_have_is_enough_for_the_simulator_and_refused_
         names["workload"]()
 
 
+@pytest.mark.slow
 def test_errors_warnings_and_deadlocks_name_the_line_of_the_cell(mine: Any) -> None:
     cells = Cells(
         CELLS[0],
@@ -153,6 +155,7 @@ def test_errors_warnings_and_deadlocks_name_the_line_of_the_cell(mine: Any) -> N
     assert failed.value.__notes__[0].startswith(f'  File "{file}", line 9, in wrong')
 
 
+@pytest.mark.slow
 def test_a_run_that_has_moved_runs_again_from_its_own_source(mine: Any) -> None:
     made = simcluster.run("quickstart", algorithm=mine, stop={"steps": 2}, report=False)
     moved = made.folder.rename("moved")
@@ -219,6 +222,7 @@ def test_a_shipped_function_is_its_name_and_partial_keywords_are_settings(mine: 
         simcluster.run("quickstart", algorithm=functools.partial(ALGORITHMS["edp"], pull_interval=object()))
 
 
+@pytest.mark.slow
 def test_graphs_topologies_and_mappings_are_one_topology(mine: Any) -> None:
     about = {"device": "raspberry-pi-5", "bandwidth": "1 Gbps", "latency": "100 us"}
     graph: networkx.Graph[int] = networkx.cycle_graph(3)

@@ -107,6 +107,7 @@ def undisturbed(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
     return simulated(tmp_path_factory.mktemp("undisturbed"))
 
 
+@pytest.mark.slow
 def test_a_simulated_run_goes_on_from_its_last_checkpoint_with_the_same_bits(
     undisturbed: dict[str, Any], tmp_path: Path
 ) -> None:

@@ -55,6 +55,7 @@ def test_all_that_a_node_did_is_in_the_hash(end: bool) -> None:
     assert [trace(deed, end=end) for deed in deeds] == hashes
 
 
+@pytest.mark.slow
 def test_two_runs_that_differ_only_in_what_a_crashed_node_did_have_different_traces(tmp_path: Path) -> None:
     (tmp_path / "own.py").write_text(OWN)
 

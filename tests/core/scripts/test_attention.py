@@ -34,6 +34,7 @@ for place in (Shard(1), Shard(0), Replicate()):
 """
 
 
+@pytest.mark.slow
 def test_a_mesh_of_cuda_splits_attention_by_heads_and_by_samples(tmp_path: Path) -> None:
     (tmp_path / "split.py").write_text(SPLIT)
     run_script(tmp_path / "split.py", tmp_path / "run", pair())

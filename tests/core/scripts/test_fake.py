@@ -77,6 +77,7 @@ print("gathered", tuple(whole.full_tensor().shape))
 """
 
 
+@pytest.mark.slow
 def test_integers_have_values_and_what_comes_of_floats_has_none(tmp_path: Path) -> None:
     (tmp_path / "script.py").write_text(BEGIN + VALUES)
     run = run_script(tmp_path / "script.py", tmp_path / "run", pair(), numerics="none")

@@ -56,6 +56,7 @@ def test_the_nearest_that_a_script_came_to_its_goal_is_of_its_lowest_rank(tmp_pa
         simcluster.whatif(asked, goal="time-to-loss=1", out=tmp_path / "whatif", report=False)
 
 
+@pytest.mark.slow
 def test_a_sweep_of_a_script_over_nodes_has_no_speed_up_by_samples_and_says_what_to_draw(tmp_path: Path) -> None:
     (tmp_path / "alone.py").write_text("import time\ntime.sleep(1)\n")
     star = {"generator": "star", "workers": 1, "device": "mac-mini-m4", "bandwidth": "1 Gbps", "latency": "1 ms"}

@@ -199,6 +199,7 @@ def test_thousands_of_nodes_are_drawn_without_labels() -> None:
     assert texts(svg).count("50 us, full") == 0
 
 
+@pytest.mark.slow
 @pytest.mark.browser
 def test_a_browser_draws_the_page(tmp_path: Path) -> None:
     chromium = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")

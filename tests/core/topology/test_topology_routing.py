@@ -115,6 +115,7 @@ def test_routes_of_regular_topologies_have_their_textbook_lengths() -> None:
     assert max(len(torus(4, 5).route("n0_0", name)) for name in torus(4, 5).workers) == 4
 
 
+@pytest.mark.slow
 def test_a_star_of_thousands_needs_no_search() -> None:
     topology = star(5000)
     assert all(len(topology.route("n0", name)) == 2 for name in topology.workers[1:])
@@ -225,6 +226,7 @@ def test_flows_on_different_spines_do_not_share() -> None:
     assert finish_times(spine(2, 4, 2, "shortest"), flows) == [2.0, 2.0]
 
 
+@pytest.mark.slow
 @settings(deadline=None, max_examples=60)
 @given(connected())
 def test_an_ecmp_route_is_one_of_the_best_and_goes_back_as_it_came(topology: Topology) -> None:

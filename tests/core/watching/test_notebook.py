@@ -38,6 +38,7 @@ def ipython(monkeypatch: pytest.MonkeyPatch, **shell: Any) -> Shown:
     return shown
 
 
+@pytest.mark.slow
 def test_a_run_and_a_sweep_show_one_line_each_in_a_notebook(monkeypatch: pytest.MonkeyPatch, tmp_path: Any) -> None:
     shown = ipython(monkeypatch, kernel=object())
     monkeypatch.chdir(tmp_path)

@@ -95,6 +95,7 @@ def test_every_algorithm_trains_and_resumes_with_a_schedule(algorithm: str, tmp_
         assert hashes(rest) == hashes(whole)
 
 
+@pytest.mark.slow
 def test_owners_of_shards_follow_the_schedule_that_whole_replicas_do(tmp_path: Path) -> None:
     ways: list[tuple[str, dict[str, Any]]] = [("all_reduce_dp", {}), ("zero", {"stage": 1}), ("zero", {"stage": 3})]
     ends = [weights(play(config(name, SCHEDULED, **settings), tmp_path)) for name, settings in ways]

@@ -104,6 +104,7 @@ def test_other_kinds_of_work_that_were_measured_before_stay() -> None:
     assert len(profile) == 3
 
 
+@pytest.mark.slow
 def test_what_a_message_takes_of_its_hosts_is_told_from_what_it_takes_of_the_link() -> None:
     given = document(link("a", "b", latency="5 ms"), nodes="ab", send_overhead="1 ms", recv_overhead="2 ms")
     found = load(calibrated_document(simulated(given)))
@@ -171,6 +172,7 @@ def test_the_file_has_the_day_the_spread_and_reads_as_a_topology() -> None:
     assert load(yaml.safe_load(text)) == load(calibrated_document(calibration))
 
 
+@pytest.mark.slow
 def test_without_a_workload_devices_are_left_alone() -> None:
     found = calibrated_document(calibrate(CHAIN, backend="sim", workload=None))
     assert found["nodes"] == CHAIN["nodes"]

@@ -37,6 +37,7 @@ def test_free_links_and_equal_nodes_give_the_speed_up_of_their_gradients(tmp_pat
     assert found.weights is None
 
 
+@pytest.mark.slow
 def test_the_fastest_node_works_alone_and_slow_ones_add_their_share(tmp_path: Path) -> None:
     found = baseline(experiment(["1 MFLOP/s", "4 MFLOP/s", "1 MFLOP/s"], numerics="none"), out=tmp_path / "run")
     assert found.node == "n1"

@@ -178,6 +178,7 @@ def test_other_weights_are_told_with_the_first_number_that_differs(copied: Run, 
         replay(copied.folder, out=tmp_path / "again")
 
 
+@pytest.mark.slow
 def test_a_run_that_lost_a_node_is_replayed_by_what_the_others_had_of_it(tmp_path: Path) -> None:
     crash = {"faults": [{"kind": "crash", "node": "n2", "at": "400 ms"}]}
     recorded = simcluster.run(
@@ -208,6 +209,7 @@ def test_a_run_that_failed_is_replayed_up_to_the_same_error(tmp_path: Path) -> N
     assert len(replayed.weights) == 3
 
 
+@pytest.mark.slow
 def test_a_step_under_way_when_a_run_fails_is_whole_in_the_weights_recorded(tmp_path: Path) -> None:
     with pytest.raises(NodeFailed, match="enough"):
         simcluster.run(

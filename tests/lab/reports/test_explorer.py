@@ -150,6 +150,7 @@ def drag(tab: Page, canvas: str, start: tuple[float, float], end: tuple[float, f
         )
 
 
+@pytest.mark.slow
 @needs_browser
 @pytest.mark.browser
 def test_the_address_chooses_what_a_browser_draws(tmp_path: Path) -> None:
@@ -206,6 +207,7 @@ def test_controls_clicks_and_hostile_names_in_a_narrow_browser(tmp_path: Path) -
         check_looks(tab)
 
 
+@pytest.mark.slow
 @needs_browser
 @pytest.mark.browser
 def test_a_drag_keeps_a_rectangle_of_points_or_a_range_of_an_axis(tmp_path: Path) -> None:
@@ -226,6 +228,7 @@ def test_a_drag_keeps_a_rectangle_of_points_or_a_range_of_an_axis(tmp_path: Path
         assert len(tab.ask(ROWS)) == 12
 
 
+@pytest.mark.slow
 @needs_browser
 @pytest.mark.browser
 def test_importance_is_the_adjusted_share_of_variance_by_setting(tmp_path: Path) -> None:

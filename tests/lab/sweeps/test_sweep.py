@@ -105,6 +105,7 @@ def test_a_folder_of_something_else_is_left_alone(tmp_path: Path) -> None:
     assert [path.name for path in tmp_path.iterdir()] == ["mine.txt"]
 
 
+@pytest.mark.slow
 def test_a_target_adds_when_it_was_reached(tmp_path: Path) -> None:
     done = simcluster.sweep(
         SMALL | {"evaluate_every": 1}, {"workload.learning_rate": [0.0001, 0.1]},
@@ -132,6 +133,7 @@ def die(document: Any, folder: str, options: Any) -> None:
     Path(folder).write_text("done")
 
 
+@pytest.mark.slow
 def test_a_worker_that_dies_takes_only_its_own_point_with_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("simcluster.lab.sweeps.engines.run_point", die)
     calls = [("fine", str(tmp_path / "0"), {}), ("dies", str(tmp_path / "1"), {}), ("fine", str(tmp_path / "2"), {})]

@@ -101,6 +101,7 @@ def test_nothing_runs_if_the_tracker_is_not_there(command: Any, tmp_path: Path) 
     assert not list(tmp_path.iterdir())
 
 
+@pytest.mark.slow
 def test_the_command_writes_runs_that_end_and_runs_that_fail(command: Any, tmp_path: Path, notes: Notes) -> None:
     tiny = ["quickstart", "--set", "workload=quadratic", "--set", "stop.steps=3", "--no-report", "--set", "seed=3"]
     code, out, _ = command("run", *tiny, "--track", "tensorboard", "--out", "fine")

@@ -162,6 +162,7 @@ def test_a_broken_algorithm_fails(defect: str, tmp_path: Path) -> None:
     assert found[check].verdict == "fails", found.table()
 
 
+@pytest.mark.slow
 def test_an_algorithm_that_waits_for_ever_without_an_await_is_given_up(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

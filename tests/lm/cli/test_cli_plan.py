@@ -34,6 +34,7 @@ def test_the_table_of_the_documentation_is_that_of_the_command(command: Any) -> 
     assert [row for row in rows if row.removeprefix("    ") not in out.splitlines()] == []
 
 
+@pytest.mark.slow
 def test_json_has_the_numbers_of_the_table(command: Any) -> None:
     _, table, _ = command("plan", "smolcluster", "--model", "8b", "--weights", "q4")
     code, out, _ = command("plan", "smolcluster", "--model", "8b", "--weights", "q4", "--json")

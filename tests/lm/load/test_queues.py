@@ -24,6 +24,7 @@ def exponential(mean_s: float) -> np.ndarray:
     return numpy_stream(2, "service").exponential(mean_s, COUNT)
 
 
+@pytest.mark.slow
 def test_waits_of_an_exponential_server_are_those_of_mm1() -> None:
     # Load 0.7: 2 x 2 x 0.35^2 / (2 x 0.3) = 0.8167 s.
     assert mm1_wait_s(RATE, 0.35) == pytest.approx(0.49 / 0.6, rel=1e-9)

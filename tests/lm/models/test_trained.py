@@ -42,6 +42,7 @@ def folder_of(path, settings):
     return model
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "settings",
     [

@@ -79,6 +79,7 @@ def test_the_best_placement_is_no_slower_than_any_single_node(topology: Topology
             assert rank(shelf, requests).best_per_s >= requests / alone * (1 - 1e-12)
 
 
+@pytest.mark.slow
 @settings(deadline=None)
 @given(shelves, st.floats(1, 100), st.integers(0, 3))
 def test_faster_parts_never_slow_one_request_down(topology: Topology, factor: float, which: int) -> None:

@@ -68,6 +68,7 @@ def expected(model: str) -> dict[str, tuple[int, ...]]:
     return tokens_of(answer_all(setup_of(model, LAYOUTS["alone"], requests()), CLUSTER))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("lost", [0, 1, 2])
 @pytest.mark.parametrize("name", LAYOUTS)
 def test_an_answer_continues_with_the_same_tokens_on_the_nodes_that_are_left(

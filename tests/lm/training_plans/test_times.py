@@ -81,6 +81,7 @@ def name_of(algorithm: dict[str, Any]) -> str:
     return " ".join(map(str, algorithm.values()))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("algorithm", [*ALGORITHMS, *ZERO], ids=name_of)
 def test_a_step_takes_the_simulators_time_where_all_nodes_are_alike(
     algorithm: dict[str, Any], tmp_path: Any, monkeypatch: Any

@@ -71,6 +71,7 @@ def test_equal_nodes_are_spared_all_rounds_but_the_last() -> None:
     assert same(star(8), body) == [13] * 8
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("schedule", SCHEDULES)
 @settings(max_examples=25, deadline=None)
 @given(

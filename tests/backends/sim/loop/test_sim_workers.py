@@ -35,6 +35,7 @@ def experiment(algorithm: str, **workload: Any) -> dict[str, Any]:
     }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("algorithm", ["sync_ps", "edp", "all_reduce_dp"])
 def test_one_thread_or_three_give_the_same_trace_and_weights(
     algorithm: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch

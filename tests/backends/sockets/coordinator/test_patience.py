@@ -158,6 +158,7 @@ def test_of_nonsense_the_log_tells_only_the_first_times(
     assert told[5].endswith("(10 so far)")
 
 
+@pytest.mark.slow
 def test_nothing_of_the_corpus_is_let_in_or_left_standing(service: CoordinatorService) -> None:
     for path in corpus("http"):
         with visit(service) as visitor:

@@ -187,6 +187,7 @@ def test_when_launcher_and_fork_server_are_killed_the_nodes_end_themselves(tmp_p
     wait_for(lambda: all(gone(pid) for pid in [server, *pids.values()]))
 
 
+@pytest.mark.slow
 def test_the_key_is_in_no_command_line_environment_or_log(tmp_path: Path) -> None:
     key_file, logs = tmp_path / "key", tmp_path / "logs"
     write_key(key_file, generate_key())

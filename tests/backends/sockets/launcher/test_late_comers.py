@@ -53,6 +53,7 @@ def test_a_late_comer_that_misses_a_crashed_node_does_not_fail_the_run(tmp_path:
     assert set(summary["lost"]) == {"n0", "n2"}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("backend", ["sim", "sockets"])
 def test_a_cohort_of_late_workers_alone_makes_all_rounds(backend: str, tmp_path: Path) -> None:
     late = {"kind": "join", "node": "n1", "at": "0.3 s"}

@@ -7,6 +7,7 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
 from simcluster_backends.sockets.launcher.orders import (
     MachineReport,
     StartOrder,
@@ -33,6 +34,7 @@ def test_lines_are_passed_on_as_they_come_long_ones_in_pieces_the_last_one_at_th
     assert said == ["one", "two", "", "x" * LINE_BYTES, "x" * 5, "\ufffd last"]
 
 
+@pytest.mark.slow
 def test_an_order_that_would_write_elsewhere_is_refused_and_nothing_is_left(tmp_path: Path) -> None:
     order = line_of(StartOrder("127.0.0.1:1", "00" * 32, [], {"/a/../../b.py": b""}, {}))
     done = subprocess.run(

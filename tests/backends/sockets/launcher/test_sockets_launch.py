@@ -116,6 +116,7 @@ def test_a_killed_worker_is_the_error_and_nothing_is_left(tmp_path: Path, caplog
     assert record.nodes[1].sent_to, "what the dead node had sent must be kept"
 
 
+@pytest.mark.slow
 def test_a_launcher_that_stands_still_for_longer_than_dead_s_is_not_given_up(tmp_path: Path) -> None:
     stood: list[int] = []
 

@@ -63,6 +63,7 @@ def feed(reader: FrameReader, chunk: Any) -> list[Frame]:
     return found
 
 
+@pytest.mark.slow
 @given(
     lengths=st.lists(st.integers(0, 700_000), min_size=1, max_size=5),
     part_bytes=st.sampled_from([300_001, 2**28]),
@@ -138,6 +139,7 @@ def test_a_shared_body_without_shared_memory_is_refused() -> None:
         feed(FrameReader(is_open=True), next(data_frame("t", pack(torch.ones(LARGE))).chunks(0, ours)))
 
 
+@pytest.mark.slow
 def test_no_file_outlives_its_connection() -> None:
     def opened() -> Counter[str]:
         names = (Path("/proc/self/fd") / name for name in os.listdir("/proc/self/fd"))

@@ -43,6 +43,7 @@ async def breaks(node: SocketTransport, peer: int, times: int) -> None:
         await asyncio.sleep(0.001)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("uvloop", [None, False], ids=["the loop there is", "asyncios own"])
 @pytest.mark.parametrize("resetting", [0, 1], ids=["at the end that accepted", "at the end that dialled"])
 def test_a_stream_both_ways_survives_a_hundred_resets_in_order_and_once(uvloop: bool | None, resetting: int) -> None:

@@ -110,6 +110,7 @@ def test_without_values_the_same_messages_at_the_same_times(tmp_path: Path) -> N
     same_time_and_messages(real, none)
 
 
+@pytest.mark.slow
 def test_simulator_and_sockets_agree_to_the_bit(tmp_path: Path) -> None:
     source = experiment({"name": "one_bit_adam", "warmup": 3}, "real", workload={"name": "mnist_mlp", "hidden": 16})
     runs = [

@@ -62,6 +62,7 @@ def test_ranks_stay_together_under_noise(compression: Any, gamma: float) -> None
     assert spread[0] < 0.5 * spread[1], "than ranks that hardly average"
 
 
+@pytest.mark.slow
 def test_a_tenth_of_the_numbers_learns_what_all_of_them_learn() -> None:
     workload = replace(quadratic(features=40, batch_size=8, dtype="float32", noise=0.0), optimizer=sgd(0.05))
     dense = run("choco_sgd", 4, workload=workload, steps=150)

@@ -39,6 +39,7 @@ def refused(*args: Any, **kwargs: Any) -> str:
     return errors.pop()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("workload", "size", "settings"),
     [

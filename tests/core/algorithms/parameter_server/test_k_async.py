@@ -37,6 +37,7 @@ def test_an_update_of_k_async_takes_no_longer_than_one_of_k_sync(k: int) -> None
     assert times[-1] / len(times) < harmonic(P) - harmonic(P - k) + 3 * deviation / math.sqrt(len(times))
 
 
+@pytest.mark.slow
 def test_asynchronous_is_p_times_h_p_as_fast_as_synchronous() -> None:
     fast = updates(serve("k_async", EXPONENTIAL, STEPS, k=1))
     all_together = updates(serve("k_async", EXPONENTIAL, STEPS))

@@ -29,6 +29,7 @@ def test_a_step_of_k_sync_takes_the_kth_of_p_exponential_times(k: int) -> None:
     assert abs(found - (harmonic(P) - harmonic(P - k))) < 3 * deviation / math.sqrt(STEPS)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("k", [2, 7])
 def test_a_step_of_k_batch_sync_takes_k_arrivals_of_p_ranks(k: int) -> None:
     # K / (P mu), of deviation sqrt(K) / (P mu); K may be more than P.

@@ -41,6 +41,7 @@ def test_with_late_work_cancelled_a_step_takes_the_kth_of_p(k: int) -> None:
     assert abs(found - (harmonic(P) - harmonic(P - k))) < 3 * deviation / math.sqrt(STEPS)
 
 
+@pytest.mark.slow
 def test_without_cancelling_the_late_ones_are_missed_in_the_steps_after() -> None:
     # They go on with work that nobody wants, so that fewer compete for the first K.
     dropped, kept = (step_s(serve("sync_ps", EXPONENTIAL, STEPS, wait_for=3, cancel_late=c)) for c in (True, False))

@@ -5,9 +5,12 @@ from __future__ import annotations
 import re
 from typing import Any
 
+import pytest
+
 TINY = ("--set", "workload=quadratic", "--set", "stop.steps=4", "--no-report")
 
 
+@pytest.mark.slow
 def test_it_says_who_is_missing_and_how_the_group_was_formed_anew(command: Any) -> None:
     crash = "faults=[{kind: crash, node: pi4, at: 1 us}]"
     code, out, _ = command("run", "quickstart", *TINY, "--algorithm", "all_reduce_dp", "--set", crash)

@@ -114,6 +114,7 @@ def test_metrics_that_do_not_come_of_values_are_recorded_and_others_are_not(tmp_
     assert kept.equals(none.metrics)
 
 
+@pytest.mark.slow
 def test_what_is_not_computed_is_null_and_said_in_words(tmp_path: Path) -> None:
     real, none = both({"name": "sync_ps"}, tmp_path)
     summary = none.summary
@@ -166,6 +167,7 @@ DECISIONS = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", DECISIONS)
 def test_an_algorithm_that_decides_by_a_value_is_told_where_and_what_to_do(name: str, tmp_path: Path) -> None:
     (tmp_path / name).write_text(

@@ -62,12 +62,14 @@ def test_it_stops_when_no_pair_occurs_twice() -> None:
     assert not train(b"abcdefg", 300).merges
 
 
+@pytest.mark.slow
 def test_the_text_of_the_package_in_512_tokens_is_half_as_long() -> None:
     tokens = read_tokens(None, 512)
     assert int(tokens.max()) == 511
     assert len(tokens) == pytest.approx(len(read_text()) / 2.06, rel=0.01)
 
 
+@pytest.mark.slow
 def test_a_gpt_learns_by_tokens() -> None:
     workload = gpt(tokenizer="bpe", layers=1, width=32, heads=2, context=16, batch_size=8)
     replica = workload.replica(0, 1, 0, 60)

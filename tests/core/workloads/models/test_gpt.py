@@ -61,6 +61,7 @@ def test_order_matters_to_what_is_told():
     assert not torch.allclose(there, back)
 
 
+@pytest.mark.slow
 def test_untrained_it_is_as_wise_as_a_die_of_256_sides():
     replica = gpt().replica(0, 1, 0, 1)
     # ln 256 = 5.545

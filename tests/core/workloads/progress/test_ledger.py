@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -200,6 +201,7 @@ def test_resumed_asynchronous_runs_tell_what_they_do_twice(tmp_path: Path) -> No
     assert samples["lost"] == 0
 
 
+@pytest.mark.slow
 def test_real_processes_count_too(tmp_path: Path) -> None:
     """K-sync with three of four ranks: each of 4 steps takes 3 gradients of 4 samples, and somebody's is too late."""
     found = simcluster.run(config("k_sync", k=3, steps=4), backend="sockets", out=tmp_path / "real", report=False)
