@@ -142,6 +142,20 @@ def test_with_gloos_schedules_an_all_gather_takes_the_second_of_two_ranks_half_a
 
 
 @pytest.mark.slow
+def test_with_gloos_schedules_an_all_gather_with_a_rank_that_has_ended_fails_at_the_call(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    text = (
+        "import torch, torch.distributed as dist\ndist.init_process_group('gloo')\n"
+        "if dist.get_rank() == 0:\n    try:\n        dist.all_gather_into_tensor(torch.empty(4), torch.ones(2))\n"
+        "    except RuntimeError as error:\n        print('rank 0 got', error)\n"
+    )
+    (tmp_path / "script.py").write_text(text)
+    run_script(tmp_path / "script.py", tmp_path / "run", pair(), block={"schedules": "gloo"})
+    assert printed(tmp_path / "run", "a")[-1].endswith("script.py:5: all_gather 1: rank 1 (b) has ended")
+    assert not [record for record in caplog.records if "never retrieved" in record.getMessage()]
+
+
 def test_measured_processor_time_counts_in_products_of_matrices_as_a_calibration_timed_them(tmp_path: Path) -> None:
     text = "import torch\nfor _ in range(100):\n    torch.ones(100, 100) @ torch.ones(100, 100)\n"
     (tmp_path / "script.py").write_text(text)
