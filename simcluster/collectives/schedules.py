@@ -83,7 +83,6 @@ SCHEDULES: Final[Mapping[str, Mapping[str, Schedule]]] = {
 
 OTHER_NAMES: Final[Mapping[str, str]] = {
     "binomial_tree": "binomial",
-    "broadcast": "naive",
     "direct": "naive",
     "dissemination": "bruck",
     "doubling": "recursive_doubling",

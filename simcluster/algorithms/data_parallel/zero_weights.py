@@ -60,7 +60,9 @@ class ZeroWeights:
         self, node: Transport, replica: Replica, owned: bool, sharded: bool, gather: str, prefetch: int, held: HeldBytes
     ) -> None:
         self._node, self._replica, self._held = node, replica, held
-        self._owned, self._sharded, self._schedule, self._prefetch = owned, sharded, gather, prefetch
+        self._owned, self._sharded = owned, sharded
+        self._schedule = "naive" if gather == "broadcast" else gather
+        self._prefetch = prefetch
         self.units = cut_into_units(replica)
         self._used_by = units_of_layers(replica, self.units)
         self._uses: deque[tuple[int, str | None]] = deque()
