@@ -5,16 +5,13 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 from pathlib import Path
-from typing import get_args
 
 from simcluster.documents.reading import Fields
 from simcluster.documents.yaml import Document, load
 from simcluster.errors import Problem, UsageError, nearest, raise_all
 from simcluster.topology import Topology
-from simcluster.topology.model.model import NetworkKind
 
 KEYS = ("src", "dst", "bytes", "start")
-MODELS = get_args(NetworkKind)
 
 
 @dataclass(frozen=True)

@@ -1,4 +1,7 @@
-"""The stages of a message between `send` and `recv`, in order. Nothing else decides its timing.
+"""The stages of a message between `send` and `recv`, in order.
+
+Rounds that all ranks enter, and flows without an algorithm, are computed by the same rules elsewhere, without a stream:
+lookahead/course.py and plain_flows.py.
 
 prepare   the sender's overhead, one message of the node after another (network/routes.py)
 queue     its turn in the stream; held back by a full inbox, or until the receiver asks for it (rendezvous.py)
