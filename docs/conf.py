@@ -48,6 +48,7 @@ nb_execution_excludepatterns = ["notebooks/*"]  # executed by their own command;
 nb_execution_show_tb = True
 nb_execution_timeout = 600
 nb_merge_streams = True
+nb_code_prompt_show = nb_code_prompt_hide = "How the numbers are computed"
 
 default_role = "code"  # docstrings are written in Markdown
 highlight_language = "none"

@@ -11,8 +11,8 @@
 # %% [markdown]
 # # Why is it slower with more devices?
 #
-# Llama 2 7B with four bits per weight on one to eight Raspberry Pis with a switch between them. For one request the
-# weights are read once per token; tensor parallelism divides the reading, and pays two all-reduces per layer.
+# Llama 2 7B in the format `q4` on one to eight Raspberry Pis with a switch between them. For one request the weights
+# are read once per token; tensor parallelism divides the reading, and pays two all-reduces per layer.
 
 # %%
 try:
@@ -30,9 +30,9 @@ from simcluster.lab.reports.figure_style import TEMPLATE
 from simcluster.lm.load.arrivals import offered
 from simcluster.lm.load.lengths import fixed
 from simcluster.lm.load.metrics import figures
+from simcluster.lm.plan.cluster_model_costs import ClusterModelCosts
 from simcluster.lm.plan.placements import rank
-from simcluster.lm.plan.shape import PRESETS, with_weights
-from simcluster.lm.plan.shelf import ClusterModelCosts
+from simcluster.lm.plan.shape import PRESETS, with_held_weights
 from simcluster.lm.plan.times import Lengths, all_reduce
 from simcluster.lm.serving.bench import BenchTarget, bench_cluster
 
@@ -45,7 +45,7 @@ COUNTS = (1, 2, 4, 8)
 def shelf(n, wait_ms):
     """Return *n* Pis; an exchange between two of them takes *wait_ms* before its first byte arrives."""
     star = simcluster.Topology.star(n, bandwidth="1 Gbps", latency=f"{wait_ms / 2} ms", device=PI)
-    return ClusterModelCosts(star, with_weights(PRESETS["7b"], "q4"), Lengths(64, 64))
+    return ClusterModelCosts(star, with_held_weights(PRESETS["7b"], "q4"), Lengths(64, 64))
 
 
 def best(n, wait_ms, kind, requests=1):
@@ -116,10 +116,10 @@ pd.DataFrame(waits).T.round(2)
 # %% [markdown]
 # ## The answer
 #
-# Because every all-reduce waits, however few bytes it sends. With a wait of 3 ms eight Pis are no faster than one,
-# and two are slower: 64 all-reduces wait 0.38 s per token, and reading all the weights takes 0.46 s. With 1 ms eight
-# are 2.3 times as fast as one, with 0.1 ms 5 times.
+# Because every all-reduce waits, however few bytes it sends. With a wait of 3 ms eight Pis are hardly faster than one,
+# and two are slower: 64 all-reduces wait 0.38 s per token, and reading all the weights takes 0.5 s. With 1 ms eight
+# are 2.4 times as fast as one, with 0.1 ms 5.4 times.
 #
-# A pipeline never makes one request faster. For eight at once four Pis give 3.6 times the tokens of one, and eight not
+# A pipeline never makes one request faster. For eight at once four Pis give 3.1 times the tokens of one, and eight not
 # more than four. Under load that is what counts: with four Pis in a pipeline, a request waits a fifth as long for its
 # first token as with one.

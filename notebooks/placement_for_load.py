@@ -31,14 +31,14 @@ from simcluster.lm.load.arrivals import offered
 from simcluster.lm.load.lengths import fixed, length_of
 from simcluster.lm.load.metrics import figures
 from simcluster.lm.plan.plan import make_plan
-from simcluster.lm.plan.shape import PRESETS, with_weights
+from simcluster.lm.plan.shape import PRESETS, with_held_weights
 from simcluster.lm.plan.times import Lengths
 from simcluster.lm.serving.bench import BenchTarget, bench_cluster
 
 px.defaults.template, px.defaults.height = TEMPLATE, 360
 
 shelf = simcluster.Topology.load("smolcluster")
-plan = make_plan(shelf, with_weights(PRESETS["8b"], "q4"), Lengths(128, 16), 8)
+plan = make_plan(shelf, with_held_weights(PRESETS["8b"], "q4"), Lengths(128, 16), 8)
 
 # %% [markdown]
 # ## The plan, for one request and for eight at once
@@ -77,12 +77,11 @@ px.line(loads, x="requests/s", y="TPOT, s", color="placement", log_x=True, marke
 # %% [markdown]
 # ## The answer
 #
-# Replicas, as soon as requests overlap, if the model fits each node. For one request the plan sees hardly a difference:
-# all placements read the same weights at the same pace, within 10 % in tokens per second. For eight at once, one Mac
-# gives half the tokens of a pipeline or of replicas, as the engine computes with one thread per node. The plan leaves
-# out prompts: on one Mac, or in a pipeline, every new prompt interrupts the answers of all others. At two requests per
-# second, one request in ten waits 13 seconds for its first token on one Mac, 7 in a pipeline, and 2 with replicas;
-# tokens come every 0.7, 0.55 and 0.05 s.
+# Replicas, as soon as requests overlap, if the model fits each node. The plan sees hardly a difference: all placements
+# read the same weights at the same pace, within 10 % in tokens per second, for one request and for eight at once. It
+# leaves out prompts: on one Mac, or in a pipeline, every new prompt interrupts the answers of all others. At two
+# requests per second, one request in ten waits 3.3 seconds for its first token on one Mac, 1.3 in a pipeline, and 0.7
+# with replicas; tokens come every 0.2, 0.12 and 0.06 s.
 #
-# At one request every ten seconds, any placement will do. Tensor parallelism gives a single request its first token two
-# fifths sooner, and no more tokens. A pipeline is for a model that fits on no single node.
+# At one request every ten seconds, any placement will do. Tensor parallelism gives a single request its first token a
+# third sooner, and hardly more tokens. A pipeline is for a model that fits on no single node.

@@ -11,8 +11,8 @@
 # %% [markdown]
 # # What should I buy to run a 70B?
 #
-# Llama 3 70B with four bits per weight takes 39.7 GB, plus a cache. Which machines of the price list can hold it
-# together, and which generate as fast as you read? A plan answers without loading anything: it counts bytes and FLOPs.
+# Llama 3 70B in the format `q4` takes 44.9 GB, plus a cache. Which machines of the price list can hold it together,
+# and which generate as fast as you read? A plan answers without loading anything: it counts bytes and FLOPs.
 
 # %%
 try:
@@ -34,13 +34,13 @@ from simcluster.lm.load.arrivals import offered
 from simcluster.lm.load.lengths import fixed
 from simcluster.lm.load.metrics import figures
 from simcluster.lm.plan.plan import make_plan
-from simcluster.lm.plan.shape import PRESETS, with_weights
+from simcluster.lm.plan.shape import PRESETS, with_held_weights
 from simcluster.lm.plan.times import Lengths
 from simcluster.lm.serving.bench import BenchTarget, bench_cluster
 
 px.defaults.template, px.defaults.height = TEMPLATE, 360
 
-MODEL, LENGTHS = with_weights(PRESETS["70b"], "q4"), Lengths(512, 128)
+MODEL, LENGTHS = with_held_weights(PRESETS["70b"], "q4"), Lengths(512, 128)
 parts = read_parts()
 device_usd = {part.name: part.price_usd for part in parts.devices}
 link_usd = {part.name: part.price_usd for part in parts.links}
@@ -102,15 +102,15 @@ shelves.groupby("device").first().sort_values("USD").round(2)
 # %% [markdown]
 # ## The answer
 #
-# Three Mac minis with M4 Pro (24 GB each, and macOS leaves 16; 4,290 USD with cables): 5.7 tokens/s for one request, 29
-# for eight at once, and 50 s until the first token of 512. Four Mac minis with M4 (2,520 USD) give 4.4 tokens/s and the
-# first token after 47 s, and have no room for eight at once. Six Raspberry Pis hold the model for 840 USD, but need 35
-# minutes to read the prompt, and 4 seconds per token. All of these are times of the engine, with one CPU thread per
-# machine.
+# Three Mac minis with M4 Pro (24 GB each, and macOS leaves 16; 4,290 USD with cables): 5.1 tokens/s for one request,
+# and 32 s until the first token of 512; eight at once need a fourth (5,720 USD), which gives them 40 tokens/s. Five Mac
+# minis with M4 (3,150 USD) give 4.2 tokens/s and the first token after 48 s, and 18 tokens/s for eight. Seven Raspberry
+# Pis hold the model for 980 USD, but need ten minutes to read the prompt, and 2.3 seconds per token. All of these are
+# times on the CPUs.
 #
 # More of the same machines help less than better ones: eight M4s with tensor parallelism cost 5,040 USD and are still
-# slower than the three Pros. On the shelf of the quickstart, an M4 Pro in place of a Pi gives one request eleven times
-# as many tokens.
+# slower than the three Pros. The shelf of the quickstart has no room for the model; with an M4 Pro in place of a Pi it
+# makes 2.7 tokens/s.
 #
-# Under load the three serve one user at a time: with a request every four minutes, three of four are good; with one
-# every two minutes, every second one is, since each prompt interrupts the other answers.
+# Under load the three serve one user at a time: with a request every four minutes, four of five are good; with one
+# every two minutes, two of three are, since each prompt interrupts the other answers.

@@ -1,7 +1,7 @@
 """Write a distributed-training algorithm once; simulate it on the cluster you don't have; run it on the one you do.
 
-An algorithm's author needs five names: `Transport`, `Replica`, `ANY`, `Cost` and `pack`. Whoever runs one needs
-`run`. Names are imported when first used, so `import simcluster` stays quick.
+To write an algorithm, use five names: `Transport`, `Replica`, `ANY`, `Cost` and `pack`. To run one,
+use `run`. Each name is imported when it is first used, so `import simcluster` stays quick.
 """
 
 from __future__ import annotations
@@ -11,7 +11,9 @@ from simcluster.version import __version__ as __version__
 
 tell_of_moves()
 
-TYPE_CHECKING = False  # typing's own takes a while to import, in which a Ctrl-C would still be answered by Python
+# typing.TYPE_CHECKING is not used here: importing typing takes a while, and until InterruptHandler
+# is installed a Ctrl-C prints a traceback.
+TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any
 
@@ -60,7 +62,8 @@ __all__ += ["log", "verify", "whatif"]
 def __getattr__(name: str) -> Any:
     import importlib
 
-    if name == "verify":  # a package that can be called: it must stay what an import of it finds
+    # The module simcluster.lab.verify is itself callable, so return the module, not a name in it.
+    if name == "verify":
         return importlib.import_module("simcluster.lab.verify")
     if name not in _HOME:
         meant = importlib.import_module("simcluster.errors").closest(name, __all__, 0.7)

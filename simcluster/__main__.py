@@ -1,4 +1,4 @@
-"""`python -m simcluster` is the command `simcluster`, and this is where both begin and end."""
+"""The entry point of the command `simcluster` and of `python -m simcluster`."""
 
 import os
 import signal
@@ -7,12 +7,14 @@ from types import FrameType
 
 
 def _end(number: int, frame: FrameType | None) -> None:
-    """The answer to a Ctrl-C as long as nothing has been imported that has a better one."""
+    """Exit on a Ctrl-C that arrives before InterruptHandler has been imported."""
     os.write(2, b"interrupted\n")
     os._exit(128 + number)
 
 
-if signal.getsignal(signal.SIGINT) is signal.default_int_handler:  # else it is ignored, say in a shell's background
+# If Python's handler is not set, the parent process ignores SIGINT (as a shell does for background
+# jobs), so keep ignoring it.
+if signal.getsignal(signal.SIGINT) is signal.default_int_handler:
     signal.signal(signal.SIGINT, _end)
 
 from simcluster.process.exits import INTERRUPTED, any_stuck, leave  # noqa: E402
@@ -20,7 +22,7 @@ from simcluster.process.interrupts import InterruptHandler  # noqa: E402
 
 
 def main() -> None:
-    """The console script."""
+    """Run the command line, and exit with its code, or with 130 after a Ctrl-C."""
     answer = InterruptHandler()
     if signal.getsignal(signal.SIGINT) in (signal.default_int_handler, _end):
         signal.signal(signal.SIGINT, answer)
@@ -46,7 +48,7 @@ def main() -> None:
 
 
 def _number(code: object) -> int:
-    """The exit code that Python makes of what SystemExit has."""
+    """Return the exit code that Python would use for a SystemExit with *code*."""
     return code if isinstance(code, int) else int(code is not None)
 
 

@@ -1,7 +1,7 @@
-"""The door to the backends: what the library asks of them, and the only place that loads one.
+"""The interface of the backends, and the only module that loads a backend.
 
-A backend is a package in `simcluster_backends` with a module `entry`, whose BACKEND is one of the classes here. A new
-one needs its name in BACKENDS.
+A backend is a package in `simcluster_backends` with a module `entry`, which has an instance BACKEND
+of one of the classes below. A new backend must also be added to BACKENDS.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ import importlib
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Collection, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar, Final, Protocol, cast
+from typing import TYPE_CHECKING, Any, ClassVar, Protocol, cast
 
 if TYPE_CHECKING:
     from simcluster.job import ClusterJob
@@ -20,53 +20,61 @@ if TYPE_CHECKING:
     from simcluster.topology.plain_flows import PlainFlow
     from simcluster.web.requests import App
 
-BACKENDS: Final = ("sim", "sockets", "torch")
+BACKENDS = ("sim", "sockets", "torch")
 
 
 class Backend(ABC):
-    """Where a job runs."""
+    """A backend, which runs jobs."""
 
     @abstractmethod
     def run_cluster(self, job: ClusterJob) -> RunRecord:
-        """Run *job* to its end; return its record, which has an `error` if it failed.
+        """Run *job* until it ends, and return its record, which has an `error` if the job failed.
 
-        Raise UsageError, listing every problem of the request, before anything starts.
+        Before anything starts, raise UsageError with all problems of the request.
         """
 
     @abstractmethod
     def check_options(self, options: Mapping[str, Any]) -> None:
-        """Raise UsageError listing every one of *options* that is invalid for any job."""
+        """Raise UsageError with each of *options* that is invalid for every job."""
 
 
 class Simulator(Backend):
-    """The backend in virtual time. It can also run parts of a job, or run a real one again.
+    """The backend in virtual time. It can also run parts of a job, and replay the run of a real
+    one.
 
-    *module*: what takes long to import, for processes that will run jobs.
+    *module* names the module that takes longest to import, so that a process that will run jobs can
+    import it early.
     """
 
     module: ClassVar[str]
 
     @abstractmethod
     def run_bodies(self, bodies: Sequence[Callable[[Any], Any]], topology: Topology, seed: int = 0) -> list[Any]:
-        """Run each of *bodies*, an `async def body(node)`, as a node; return results or exceptions, by rank."""
+        """Run each of *bodies*, an `async def body(node)`, as one node.
+
+        Return, for each rank, the result of its body or the exception that ended it.
+        """
 
     @abstractmethod
     def replay(self, job: ClusterJob, orders: Sequence[EventOrder]) -> RunRecord:
-        """Run *job* in the recorded *orders* of events, one for each node."""
+        """Replay *job*: the events of each node happen in its recorded order, one of *orders*."""
 
     @abstractmethod
     def run_recorded(self, job: ClusterJob, work: Sequence[Sequence[tuple[str, float]]]) -> RunRecord:
-        """Run *job* with the recorded *work* of each node: names and seconds of its pieces, in order."""
+        """Run *job* with the recorded *work* of each node, a list of (name, seconds) in order."""
 
     @abstractmethod
     def finish_times(
         self, topology: Topology, flows: Sequence[PlainFlow], model: str | None = None, seed: int = 0
     ) -> list[float]:
-        """Return when each of *flows* arrives, in seconds, inf for never; *model* defaults to the topology's."""
+        """Return the arrival time in seconds of each of *flows*; infinity if it never arrives.
+
+        *model* is the name of a network model; by default it is the topology's.
+        """
 
 
 class PageServer(Protocol):
-    """A server of pages in a thread of its own."""
+    """A web server that runs in its own thread."""
 
     page_url: str
 
@@ -76,19 +84,24 @@ class PageServer(Protocol):
 
 
 class RealNodes(Backend):
-    """The backend of processes on machines: it can also examine those, let nodes join, and serve pages."""
+    """The backend that runs nodes as processes, also on other machines.
+
+    It can also examine the machines, let nodes join a run, and serve web pages.
+    """
 
     @abstractmethod
     def get_ready(self) -> None:
-        """Begin what takes long before a job can start, and return."""
+        """Start slow preparations for a job in the background, without waiting for them."""
 
     @abstractmethod
     def show_report(self, job: ClusterJob, report: Path) -> None:
-        """Send the *report* of *job*, which has ended, to the coordinator that the job reported to."""
+        """Send the *report* of *job*, which has ended, to the coordinator of the run."""
 
     @abstractmethod
     def examine(self, topology: Topology, timeout_s: float, ssh_config: str | None, ssh: Sequence[str]) -> list[Any]:
-        """Return a row for each worker of *topology*: what its machine has, and what it lacks for a run."""
+        """Return one row for each worker of *topology*: what its machine has, and what is
+        missing.
+        """
 
     @abstractmethod
     def serve_pages(
@@ -101,15 +114,20 @@ class RealNodes(Backend):
         key: str,
         connections: int | None = None,
     ) -> PageServer:
-        """Return a server of an application under the coordinator's rules. Raise UsageError, naming *key*."""
+        """Return a server that serves an application at *listen*, under the coordinator's security
+        rules.
+
+        Raise UsageError about the option *key* if these rules forbid *listen*.
+        """
 
     @abstractmethod
     def join(
         self, name: str, rendezvous: str, key_file: Path | None, listen: str | None, tls: str | None
     ) -> Callable[[], int]:
-        """Return what takes part as node *name* in the run of the launcher at *rendezvous*, and returns an exit code.
+        """Return a function that runs node *name* in the run that a launcher offers at
+        *rendezvous*.
 
-        Without *key_file* the run has TLS alone.
+        The function returns an exit code. Without *key_file*, only TLS protects the run.
         """
 
     @abstractmethod
@@ -124,11 +142,17 @@ class RealNodes(Backend):
         patience_s: float,
         plain_http: bool,
     ) -> Callable[[], int]:
-        """Return what takes part as node *name* in the runs that the *coordinator* lists, one after another."""
+        """Return a function that runs node *name* in every run that *coordinator* lists, one after
+        another.
+
+        The function returns an exit code.
+        """
 
     @abstractmethod
     def serve_launcher(self) -> int:
-        """Take a launcher's orders on standard input until it ends; return the exit code."""
+        """Obey a launcher's orders from standard input until it is closed, and return the exit
+        code.
+        """
 
     @abstractmethod
     def coordinate(
@@ -142,23 +166,28 @@ class RealNodes(Backend):
         plain_http: bool = False,
         login: bool = False,
     ) -> None:
-        """Run a coordinator at *listen* until it is interrupted."""
+        """Run a coordinator at *listen* until it is interrupted.
+
+        The callback *told* gets each line that the user should see.
+        """
 
     @abstractmethod
     def write_new_key(self, file: Path) -> None:
-        """Write a new shared key to *file*. Raise UsageError if that is there."""
+        """Write a new shared key to *file*. Raise UsageError if the file exists."""
 
     @abstractmethod
     def make_certificates(self, folder: Path, names: Sequence[str], days: int, hosts: Sequence[str]) -> Sequence[Path]:
-        """Write an authority's and all nodes' certificates to *folder*; return the paths."""
+        """Write the certificates of a certificate authority (CA) and of all nodes to *folder*, and
+        return the paths.
+        """
 
     @abstractmethod
     def read_token(self, file: Path) -> str:
-        """Return the token in *file*. Raise UsageError if it is none."""
+        """Return the token in *file*. Raise UsageError if the file does not hold a valid token."""
 
 
 def backend_named(name: str) -> Backend:
-    """Return the backend with that *name*, one of BACKENDS."""
+    """Return the backend named *name*, one of BACKENDS."""
     return cast(Backend, importlib.import_module(f"simcluster_backends.{name}.entry").BACKEND)
 
 

@@ -1,6 +1,8 @@
-"""The names for files and commands, each with a few words: for `simcluster list` and shell completion.
+"""The names that are valid in experiment files and commands, for `simcluster list` and shell
+completion.
 
-What is known about algorithms and workloads is read from their source: importing them would import torch.
+The descriptions of algorithms and workloads are read from source code, since importing them would
+load torch.
 """
 
 from __future__ import annotations
@@ -13,16 +15,21 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from simcluster.wings import open_door
+
 if TYPE_CHECKING:
     from simcluster.topology.model.device import Device
     from simcluster.topology.presets.links import LinkType
 
 _YAML = (".yaml", ".yml")
-KINDS = ("algorithms", "workloads", "topologies", "generators", "experiments", "links", "devices", "backends")
+KINDS = ("algorithms", "workloads", "topologies", "generators", "experiments", "links", "devices", "backends", "models")
 
 
 def catalogue(kind: str) -> dict[str, str]:
-    """Name -> a few words, for one of KINDS (or "kinds" itself), sorted by name."""
+    """Return name -> short description for everything of *kind*, sorted by name.
+
+    *kind* is one of KINDS, or "kinds", which returns the names of the kinds themselves.
+    """
     if kind == "kinds":
         return dict.fromkeys(KINDS, "")
     if kind == "backends":
@@ -31,6 +38,8 @@ def catalogue(kind: str) -> dict[str, str]:
             "sockets": "TCP between processes",
             "torch": "torch.distributed: under torchrun, Slurm or Kubernetes",
         }
+    if kind == "models":
+        return dict(open_door("described_presets")())
     if kind in ("topologies", "experiments"):
         from simcluster.documents.shipped import shipped_names
 
@@ -48,7 +57,11 @@ def catalogue(kind: str) -> dict[str, str]:
 
 
 def fields(kind: str) -> dict[str, Any]:
-    """Name -> the numbers of each link or device, with units in their names; what `catalogue` has for other kinds."""
+    """Return name -> properties for *kind* "links" or "devices"; for any other kind, return
+    `catalogue(kind)`.
+
+    The name of a property with a unit ends in that unit.
+    """
     if kind not in ("links", "devices"):
         return dict(catalogue(kind))
     from simcluster.topology.presets.links import DEVICES, LINKS
@@ -74,10 +87,12 @@ def _device_fields(device: Device) -> dict[str, Any]:
 
 
 def _device_numbers(device: Device) -> dict[str, Any]:
+    memory_bandwidth_bps = 8 * device.memory_bandwidth_Bps
     return {
         "computes_on": device.computes_on,
         "flops_per_s": device.flops_per_s,
-        "memory_bandwidth_bps": _known(8 * device.memory_bandwidth_Bps),
+        # JSON has no infinity, and None means "no limit".
+        "memory_bandwidth_bps": memory_bandwidth_bps if math.isfinite(memory_bandwidth_bps) else None,
         "memory_bytes": device.memory_bytes,
         "usable_memory_bytes": device.usable_bytes,
         "work_overhead_s": device.work_overhead_s,
@@ -89,32 +104,35 @@ def _device_numbers(device: Device) -> dict[str, Any]:
     }
 
 
-def _known(number: float) -> float | None:
-    """Return *number*; None if it is infinite, which means no limit and has no place in JSON."""
-    return number if math.isfinite(number) else None
-
-
 def _of_preset(preset: Any) -> str:
-    """The numbers of a link or a device, those of its accelerator included."""
+    """Return a description of a link, or of a device and its accelerator, with its numbers."""
     found = getattr(preset, "accelerator", None)
     return str(preset) if found is None else f"{preset}; on {found.kind}: {preset.on(found.kind)}"
 
 
 def _of_generator(make: Callable[..., Any]) -> str:
-    """Return the settings with their defaults, then the first line of the docstring."""
+    """Return the settings of *make* with their defaults, then the first line of its docstring."""
     parameters = inspect.signature(make).parameters.values()
     settings = ", ".join(str(parameter.replace(annotation=parameter.empty)) for parameter in parameters)
     return f"({settings})  {(make.__doc__ or '').splitlines()[0].replace('*', '')}"
 
 
 def names(kind: str) -> list[str]:
-    """Return the names that `catalogue` has, without its words."""
+    """Return the names in `catalogue(kind)`.
+
+    This is faster than the catalogue, since it need not read the descriptions.
+    """
     return list(_homes(kind) if kind in ("algorithms", "workloads") else catalogue(kind))
 
 
 def files(incomplete: str) -> list[str]:
-    """The YAML files and folders whose path begins as *incomplete* does; hidden ones only if it begins with a dot."""
-    typed = Path(incomplete + "x")  # so that what ends in a separator is a folder, too
+    """Return the directories and YAML files that may complete the path *incomplete* in a shell.
+
+    Hidden files are included only if the last part of *incomplete* begins with a dot.
+    """
+    # Path drops a trailing separator. With a letter after it, `runs/` is completed to the contents
+    # of runs.
+    typed = Path(incomplete + "x")
     begin = typed.name[:-1]
     found = sorted(path for path in typed.parent.glob("*") if path.name.startswith(begin))
     shown = [path for path in found if begin or not path.name.startswith(".")]
@@ -122,18 +140,21 @@ def files(incomplete: str) -> list[str]:
 
 
 def _homes(kind: str) -> dict[str, str]:
-    """Name -> module of each algorithm or workload, sorted by name, from the source of its package."""
+    """Return name -> module of all algorithms or workloads, read from the source of their
+    package.
+    """
     body = _source(f"simcluster.{kind}")
     imports = [statement for statement in body if isinstance(statement, ast.ImportFrom) and statement.module]
     homes = {alias.name: str(statement.module) for statement in imports for alias in statement.names}
     if kind == "workloads":
         return {name: homes[name] for name in sorted(_keys(body, "WORKLOADS"))}
-    # An algorithm is in a family's folder; what algorithms share is next to the folders.
+    # Algorithms are defined in the modules simcluster.algorithms.FAMILY.MODULE. The modules
+    # directly in simcluster.algorithms hold what several algorithms share.
     return {name: module for name, module in sorted(homes.items()) if module.count(".") == 3}
 
 
 def _keys(body: list[ast.stmt], table: str) -> list[str]:
-    """Return the keys of the dict called *table*, which the statement of *body* that makes it writes out."""
+    """Return the keys of the dict literal that the statements *body* assign to the name *table*."""
     for statement in body:
         if isinstance(statement, ast.AnnAssign) and getattr(statement.target, "id", None) == table:
             assert isinstance(statement.value, ast.Dict), table
@@ -142,7 +163,7 @@ def _keys(body: list[ast.stmt], table: str) -> list[str]:
 
 
 def _source(module: str) -> list[ast.stmt]:
-    """Return the statements of *module*, of the package `simcluster`, without running them."""
+    """Return the statements of *module*, which is part of simcluster, without running them."""
     spec = find_spec("simcluster")
     assert spec is not None, module
     assert spec.origin is not None, module
@@ -160,7 +181,9 @@ def _function(body: list[ast.stmt], name: str) -> ast.FunctionDef | ast.AsyncFun
 
 
 def _in_words(module: str, name: str) -> str:
-    """Return the settings of the function *name* with their defaults, then the first line of its docstring."""
+    """Return the settings of the function *name*, with defaults, and the first line of its
+    docstring.
+    """
     body = _source(module)
     function = _function(body, name)
     keywords = zip(function.args.kwonlyargs, function.args.kw_defaults, strict=True)
@@ -168,13 +191,15 @@ def _in_words(module: str, name: str) -> str:
         argument.arg if default is None else f"{argument.arg}={_shown(default, body)}" for argument, default in keywords
     )
     text = ast.get_docstring(function)
-    # Docstrings mark arguments with asterisks; the list of settings needs none.
+    # Docstrings mark arguments with asterisks, which would only clutter a terminal.
     return f"({settings})  {text.splitlines()[0].replace('*', '')}" if text else f"({settings})"
 
 
 def _shown(default: ast.expr, body: list[ast.stmt]) -> str:
-    """Return the value of *default*, also if it is the name of a constant that *body* assigns or imports from us; of
-    any other expression, its source.
+    """Return the value of *default* as Python writes it, or its source code if it is not a literal.
+
+    If it is the name of a constant, the name is looked up in *body* and in imported modules of
+    simcluster.
     """
     named = default
     while isinstance(named, ast.Name):
@@ -189,7 +214,12 @@ def _shown(default: ast.expr, body: list[ast.stmt]) -> str:
 
 
 def _constant(name: str, body: list[ast.stmt]) -> tuple[ast.expr, list[ast.stmt]] | None:
-    """Return (the expression that *name* stands for, the module that has it), or None if that is not in the source."""
+    """Return (the expression that *body* assigns to *name*, the statements before that).
+
+    If *body* imports the name from simcluster, continue in that module. Return None if the name is
+    not found.
+    """
+    # The last assignment before the use is valid, so start from the end.
     for place, statement in reversed([*enumerate(body)]):
         match statement:
             case ast.Assign(targets=[ast.Name(id=target)], value=value) if target == name:

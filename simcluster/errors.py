@@ -1,7 +1,7 @@
-"""All errors that a user can meet, in two families: invalid requests, and runs that failed.
+"""All errors that a user can meet: invalid requests, and runs that failed.
 
-A bug of ours is an assert or a plain Python error, never one of these. Exit codes: 2 for an invalid request (nothing
-was written), 1 for a run that failed.
+An error in simcluster itself is an assertion or a plain Python exception, never one of these. The
+exit code is 2 for an invalid request, after which nothing was written, and 1 for a run that failed.
 """
 
 from __future__ import annotations
@@ -22,40 +22,54 @@ P = ParamSpec("P")
 T = TypeVar("T")
 
 MAX_LINES = 12
-"""Limit on the lines of an exception's message that an error repeats."""
+"""Limit on the lines that an error repeats from the message of another exception."""
 
 MOST_PROBLEMS = 200
-"""Readers of long lists stop after this number of problems."""
+"""Number of problems after which reading of a long list stops."""
 
 MOST_ALIKE = 10
-"""Limit on the lines of an error for one slip, repeated."""
+"""Limit on the lines that report the same mistake at different places."""
 
 MOST_TEXT = 4_000
-"""Limit on the characters of each part of a problem."""
+"""Limit on the characters of each part of a problem's text."""
 
-MOST_COMPARED, MOST_CHARACTERS, MOST_LISTED = 5_000, 100, 50
-"""Limits on suggestions: names compared, characters of a word, names listed."""
+MOST_COMPARED = 5_000
+"""Limit on the names that a misspelt word is compared with, since each comparison takes time."""
+
+MOST_CHARACTERS = 100
+"""Limit on the characters of a misspelt word that are compared with names."""
+
+MOST_LISTED = 50
+"""Limit on the names that an error lists."""
 
 
 class SimclusterError(Exception):
-    """The base of both families. The run fills in *seed* and *folder*, so that every failure reports them."""
+    """The base class of all errors in this module.
+
+    The run sets *seed* and *folder*, so that every failure reports them.
+    """
 
     seed: int | None = None
     folder: str | None = None
 
     def _render_traceback_(self) -> list[str]:
-        """Return what a notebook shows: the message and the notes, which have the user's own lines, not ours."""
+        """Return the lines that a notebook shows instead of a traceback.
+
+        IPython calls this method. The error's notes already contain the frames of the user's code.
+        """
         places = [f"run folder: {self.folder}"] if self.folder is not None else []
         return [f"{type(self).__name__}: {self}", *getattr(self, "__notes__", []), *places]
 
 
 @dataclass(frozen=True)
 class Problem:
-    """One thing wrong with a request: its place, what was found there, and what was expected.
+    """One problem of a request: its place, what was found there, and what was expected.
 
-    *file*, *line* and *column* (both from 1) are None for values from a command line or a keyword argument.
-    It reads "found A, expected B"; "unknown setting; did you mean 'y'?" if *found* begins with "unknown"; and *found*
-    alone, as a whole sentence, if *expected* is empty.
+    *file*, *line* and *column* are None for a value from a command line or a keyword argument.
+    Lines and columns count from 1.
+
+    As a string, a problem reads "found A, expected B". If *found* begins with "unknown", the string
+    is "unknown setting; did you mean 'y'?". If *expected* is empty, the string is *found*.
     """
 
     key: str
@@ -84,7 +98,9 @@ class Problem:
 
 @contextmanager
 def on_command_line() -> Iterator[None]:
-    """Let problems name options as they are typed in a shell, `--set`, not as arguments of Python functions."""
+    """Within the block, problems name options as in a shell (`--set`), not as in Python
+    (`overrides`).
+    """
     before = _typed.set(True)
     try:
         yield
@@ -93,7 +109,9 @@ def on_command_line() -> Iterator[None]:
 
 
 def in_short(function: Callable[P, T]) -> Callable[P, T]:
-    """Let *function*, which users call, raise our errors and Ctrl-C without the frames below: they are no news."""
+    """Return *function*, decorated so that simcluster's errors and a Ctrl-C show no frames of the
+    library.
+    """
 
     @wraps(function)
     def call(*args: P.args, **kwargs: P.kwargs) -> T:
@@ -110,23 +128,41 @@ def in_short(function: Callable[P, T]) -> Callable[P, T]:
 _typed: ContextVar[bool] = ContextVar("typed", default=False)
 _ARGUMENTS = {"set": "overrides", "pair": "pairs", "option": "options", "engine": "engine_name"}
 _SAME = ("topology", "algorithm", "workload", "backend", "seed", "seeds", "compute", "jobs", "target", "out", "goal")
-_FLAG = re.compile(rf"--({'|'.join([*_ARGUMENTS, *_SAME])})\b(?![-_])")
+_DEFAULTS = ("device", "bandwidth", "latency")
+_FLAG = re.compile(rf"--({'|'.join([*_ARGUMENTS, *_SAME, *_DEFAULTS])})\b(?![-_])")
 
 
 def _spelt(text: str) -> str:
-    """Return *text* with its options as arguments of Python functions, unless they were typed in a shell."""
+    """Return *text* with command-line options replaced by Python arguments, unless in
+    `on_command_line`.
+    """
     return text if _typed.get() else _FLAG.sub(lambda flag: _ARGUMENTS.get(flag[1], flag[1]), text)
 
 
 def _short(text: str) -> str:
-    """Return *text*, shortened in the middle if it is long: it may be a whole file on one line."""
+    """Return *text*, with its middle left out if it is long: a value may be a whole file on one
+    line.
+    """
     return text if len(text) <= MOST_TEXT else f"{text[: MOST_TEXT // 2]} ... {text[-MOST_TEXT // 4 :]}"
 
 
 class UsageError(SimclusterError):
-    """An invalid request; *problems* holds all its faults at once."""
+    """An invalid request, with all its *problems*.
 
-    def __init__(self, problems: Problem | str | Sequence[Problem]) -> None:
+    For a single problem, its fields can be passed instead of a Problem.
+    """
+
+    def __init__(
+        self,
+        problems: Problem | str | Sequence[Problem],
+        found: str | None = None,
+        expected: str = "",
+        file: str | None = None,
+        line: int | None = None,
+        column: int | None = None,
+    ) -> None:
+        if isinstance(problems, str) and found is not None:
+            problems = Problem(problems, found, expected, file, line, column)
         if isinstance(problems, str):
             problems = [Problem("request", "", problems)]
             super().__init__(problems[0].expected)
@@ -137,27 +173,31 @@ class UsageError(SimclusterError):
 
 
 def raise_all(problems: Sequence[Problem]) -> None:
-    """Raise UsageError with all *problems*, if there are any."""
+    """Raise a UsageError with *problems*, unless there are none."""
     if problems:
         raise UsageError(problems)
 
 
 class CheckpointError(UsageError):
-    """A checkpoint that is missing, incomplete, of another run, or unfit for the requested resume."""
+    """A checkpoint that is missing or incomplete, belongs to another run, or cannot be resumed from
+    as requested.
+    """
 
     def __init__(self, key: str, found: str, expected: str) -> None:
-        super().__init__(Problem(key, found, expected))
+        super().__init__(key, found, expected)
 
 
 class CheckpointWarning(UserWarning):
-    """A checkpoint was skipped, or could not be written; training continues."""
+    """A warning that a checkpoint was skipped or could not be written; training continues."""
 
 
 class NotReplayable(UsageError):
-    """A run without a complete record of its order."""
+    """A run that cannot be replayed, since its folder has no complete record of the order of
+    events.
+    """
 
     def __init__(self, found: str, expected: str) -> None:
-        super().__init__(Problem("run", found, expected))
+        super().__init__("run", found, expected)
 
 
 class RunError(SimclusterError):
@@ -165,26 +205,39 @@ class RunError(SimclusterError):
 
 
 ENDED = "ended its algorithm"
-"""The reason of a PeerLost for a peer that is not dead but has ended its algorithm, on every backend."""
+"""The reason of a PeerLost for a peer that has ended its algorithm instead of dying, on every
+backend.
+"""
 
 ABSENT = "has not joined yet"
-"""The reason of a loss that is none yet: a node that may still come."""
+"""The reason of a PeerLost for a node that has not joined yet, but still may."""
 
 TIME_IS_UP = "the time of the run was up"
-"""The reason of a PeerLost at a node that joined or rejoined after the end of the run."""
+"""The reason of a PeerLost at a node that joined or rejoined after the time of the run had
+ended.
+"""
 
 
 class PeerLost(RunError):
-    """The node of *rank* was lost in its life *incarnation*, and a peer needed it."""
+    """The node of *rank* was lost while a peer needed it.
+
+    *incarnation* is the number of the node's restarts before the loss.
+    """
 
     def __init__(self, rank: int, name: str = "", reason: str = "", incarnation: int = 0) -> None:
-        self.rank, self.name, self.reason, self.incarnation = rank, name, reason, incarnation
+        self.rank = rank
+        self.name = name
+        self.reason = reason
+        self.incarnation = incarnation
         label = f"rank {rank}" + (f" ({name})" if name else "")
         super().__init__(f"{label} is lost" + (f": {reason}" if reason else ""))
 
 
 class Left(SimclusterError):
-    """Not a failure: this node was asked to leave, and its algorithm ended after *step*: see `Progress.checkpoint`."""
+    """The end of a node's algorithm after *step*, since the node was asked to leave: not a failure.
+
+    See `Progress.checkpoint`.
+    """
 
     def __init__(self, step: int) -> None:
         self.step = step
@@ -192,7 +245,10 @@ class Left(SimclusterError):
 
 
 class NobodyLeft(RunError):
-    """All nodes left the run or were lost before their algorithm ended; *lost* has the reasons by name."""
+    """All nodes left the run or were lost before their algorithm had ended.
+
+    *lost* maps the name of each node to the reason.
+    """
 
     def __init__(self, lost: Mapping[str, str]) -> None:
         words = "; ".join(f"{name} {reason}" for name, reason in lost.items())
@@ -200,15 +256,27 @@ class NobodyLeft(RunError):
 
 
 class NodeFailed(RunError):
-    """The algorithm itself raised on one node; *details* is that node's traceback."""
+    """The algorithm raised an exception on one node; *details* is the traceback from that node."""
 
     def __init__(self, rank: int, name: str, details: str) -> None:
-        self.rank, self.name, self.details = rank, name, details
+        self.rank = rank
+        self.name = name
+        self.details = details
         super().__init__(f"rank {rank} ({name}) failed: {last_words(details)}")
 
 
+class WorldFailed(RunError):
+    """A world raised an exception at *place*; *details* is the traceback with its own lines."""
+
+    def __init__(self, place: str, details: str) -> None:
+        self.details = details
+        super().__init__(f"the world failed at {place}: {last_words(details)}")
+
+
 class ProgramFailed(Exception):
-    """A program that a node runs in another process failed; *details* is its traceback there."""
+    """A program that a node runs in another process failed; *details* is the program's
+    traceback.
+    """
 
     def __init__(self, details: str) -> None:
         self.details = details
@@ -216,14 +284,29 @@ class ProgramFailed(Exception):
 
 
 def traceback_of(error: BaseException) -> str:
-    """Return the traceback of *error* as text: that of the program that failed, where it is one's."""
+    """Return the traceback of *error* as a string.
+
+    For a ProgramFailed, it is the traceback from the program's process.
+    """
     if isinstance(error, ProgramFailed):
         return error.details
     return "".join(traceback.format_exception(error))
 
 
+def leaves_of(error: BaseException) -> list[BaseException]:
+    """Return the errors in the exception group *error*, including those in nested groups.
+
+    If *error* is not a group, return only *error*.
+    """
+    if isinstance(error, BaseExceptionGroup):
+        return [leaf for part in error.exceptions for leaf in leaves_of(part)]
+    return [error]
+
+
 class NeedsValues(RunError):
-    """A timing-only run reached a point where the algorithm depends on the value of a tensor."""
+    """A timing-only run, in which the algorithm needed the value of a tensor to decide how to
+    continue.
+    """
 
     def __init__(self, where: str, reason: str) -> None:
         self.where, self.reason = where, reason
@@ -234,39 +317,52 @@ class NeedsValues(RunError):
 
 
 class Stuck(RunError):
-    """Base of the errors for runs that do not end; *waits* says what each rank waits for."""
+    """The base class of errors for runs that do not end; *waits* has a line for each waiting rank.
+
+    The error's text shows ten of these lines.
+    """
 
     def __init__(self, headline: str, waits: Iterable[str]) -> None:
         self.waits = list(waits)
-        super().__init__("\n".join([headline, *(f"  {wait}" for wait in self.waits)]))
+        shown = [f"  {wait}" for wait in self.waits[:10]]
+        more = len(self.waits) - len(shown)
+        super().__init__("\n".join([headline, *shown, *([f"  and {more} more"] if more else [])]))
 
 
 class Deadlock(Stuck):
-    """No event is left that could happen, and at least one rank still waits."""
+    """No event is pending, but at least one rank is still waiting."""
 
 
 class NeverFinished(Stuck):
-    """Events still happen, or may, but the run exceeded its limit."""
+    """The run exceeded a limit while events were still happening or possible."""
 
 
 class ReplayDiverged(RunError):
-    """A node's code does not repeat its record: *where* is the first differing event or step, *how* it differs."""
+    """A replay in which a node's code does not repeat the recorded run.
+
+    *where* is the first event or step that differs, and *how* is the difference.
+    """
 
     def __init__(self, rank: int, name: str, where: str, how: str) -> None:
-        self.rank, self.name, self.where, self.how = rank, name, where, how
+        self.rank = rank
+        self.name = name
+        self.where = where
+        self.how = how
         super().__init__(f"replay and record differ at rank {rank} ({name}), {where}: {how}")
 
 
 class ProtocolError(RunError):
-    """Bytes on a connection that no correct peer sends."""
+    """A connection received bytes that no correct peer sends."""
 
 
 class HandshakeRefused(RunError):
-    """A peer was refused: wrong key, other version, other run, or a name already taken."""
+    """A peer was refused: its key is wrong, its version or run differs, or its name is already
+    taken.
+    """
 
 
 class LaunchFailed(RunError):
-    """Nodes could not be started, or were refused; *reasons* has one line for each."""
+    """Nodes could not be started or were refused; *reasons* has one line for each of them."""
 
     def __init__(self, headline: str, reasons: Iterable[str]) -> None:
         self.reasons = list(reasons)
@@ -274,7 +370,10 @@ class LaunchFailed(RunError):
 
 
 class WrittenElsewhere(SimclusterError):
-    """Not a failure: this process ran *rank*; the process of rank 0 writes the run's folder."""
+    """The end of *rank* in a process that does not write the run's folder: not a failure.
+
+    The process of rank 0 writes the folder.
+    """
 
     def __init__(self, rank: int, name: str) -> None:
         self.rank, self.name = rank, name
@@ -282,15 +381,22 @@ class WrittenElsewhere(SimclusterError):
 
 
 def listed(problems: Sequence[Problem]) -> list[str]:
-    """Return a line for each of *problems*; of the same slip, repeated, for the first MOST_ALIKE and the rest."""
+    """Return a line for each of *problems*.
+
+    If the same mistake occurs at many places, only the first MOST_ALIKE are listed, and one more
+    line counts the others. Two problems are the same mistake if their texts are equal except for
+    numbers and the last parts of their keys are equal.
+    """
     leaves = Counter(_leaf(problem) for problem in problems)
     slips = []
     for problem in problems:
         text = re.sub(r"\d+", "", problem.expected) or re.sub(r"'[^']*'|\d+", "", problem.found)
-        # The name of a node is a leaf, too, and says nothing of the slip.
+        # If the last part of a key occurs only once, it is the name of a node, which does not
+        # identify a mistake.
         slips.append((text, _leaf(problem) if leaves[_leaf(problem)] > 1 else ""))
     lines: list[str] = []
-    times, seen = Counter(slips), Counter[tuple[str, str]]()
+    times = Counter(slips)
+    seen = Counter[tuple[str, str]]()
     for problem, slip in zip(problems, slips, strict=True):
         seen[slip] += 1
         if seen[slip] <= MOST_ALIKE:
@@ -305,10 +411,13 @@ def _leaf(problem: Problem) -> str:
 
 
 def last_words(details: str) -> str:
-    """Return the message of the last exception in the traceback *details*; its lines after the first are indented."""
+    """Return the message of the last exception in the traceback *details*.
+
+    Lines after the first are indented.
+    """
     lines = details.rstrip().splitlines() or ["no traceback"]
     begin = max((i for i, line in enumerate(lines) if line == "Traceback (most recent call last):"), default=len(lines))
-    # Frames are indented, the exception is not.
+    # The frames of a traceback are indented, and the first line of the exception is not.
     said = lines[next((i for i in range(begin + 1, len(lines)) if lines[i][:1].strip()), len(lines) - 1) :]
     if len(said) > MAX_LINES:
         said = [*said[:MAX_LINES], f"and {len(said) - MAX_LINES} lines more"]
@@ -316,7 +425,9 @@ def last_words(details: str) -> str:
 
 
 def nearest(word: str, candidates: Iterable[str]) -> str:
-    """Return "did you mean 'X'?" for the candidate closest to *word*, else a list of candidates."""
+    """Return "did you mean 'X'?" for the candidate closest to *word*, or a list of candidates if
+    none is close.
+    """
     options = sorted(islice(candidates, MOST_COMPARED))
     if (meant := closest(word, options)) is not None:
         return f"did you mean {meant!r}?"
@@ -325,7 +436,12 @@ def nearest(word: str, candidates: Iterable[str]) -> str:
 
 
 def closest(word: str, candidates: Iterable[str], cutoff: float = 0.5) -> str | None:
-    """Return the candidate that *word* is probably a misspelling of, if there is one at least *cutoff* similar."""
+    """Return the candidate that *word* probably misspells, or None if no similarity reaches
+    *cutoff*.
+
+    Similarity ranges from 0 to 1, as in difflib.
+    """
     word = word[:MOST_CHARACTERS]
+    # A name less than half as long as the word cannot be meant, so skip the comparison.
     options = [name for name in islice(candidates, MOST_COMPARED) if 2 * len(name) >= len(word)]
     return next(iter(difflib.get_close_matches(word, options, n=1, cutoff=cutoff)), None)

@@ -1,25 +1,30 @@
-"""A transport that passes every verb on to another one: a subclass changes some of them.
+"""A base class for transports that pass most calls on to another transport.
 
-It hides the verbs of simcluster.transport.OptionalVerbs, which would bypass the ones that are changed.
+It offers no shortcuts, since they would bypass the methods that a subclass overrides; a subclass
+may offer its own.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Coroutine, Sequence
 from typing import Any, TypeVar
 
 from simcluster.payload import Message, Sendable
 from simcluster.rng import NodeRandom
+from simcluster.shortcuts import Shortcuts
 from simcluster.transport import ANY, Any_, Cost, Transport
 
 T = TypeVar("T")
 
 
 class Forwarding:
-    """*node*, verb by verb."""
+    """A transport that passes every call on to *node*."""
+
+    fast: Shortcuts | None = None
 
     def __init__(self, node: Transport) -> None:
-        self._node, self.name = node, node.name
+        self._node = node
+        self.name = node.name
 
     @property
     def rank(self) -> int:
@@ -44,17 +49,22 @@ class Forwarding:
 
     @property
     def carries(self) -> Any:
-        """See simcluster.compute.carries."""
+        """The device with tensors that the node sends without a copy on the host; None if there is
+        none. See simcluster.compute.node.carries.
+        """
         return getattr(self._node, "carries", None)
 
-    async def send(self, to: int, tag: str, content: Sendable) -> None:
-        await self._node.send(to, tag, content)
+    # These are not `async def`, so that the caller awaits the coroutine of *node* itself, without a
+    # frame in between.
 
-    async def recv(self, source: int | Any_ = ANY, tag: str | Any_ = ANY) -> Message:
-        return await self._node.recv(source, tag)
+    def send(self, to: int, tag: str, content: Sendable) -> Coroutine[Any, Any, None]:
+        return self._node.send(to, tag, content)
 
-    async def compute(self, work: Callable[..., T], *args: Any, cost: Cost, **kwargs: Any) -> T:
-        return await self._node.compute(work, *args, cost=cost, **kwargs)
+    def recv(self, source: int | Any_ = ANY, tag: str | Any_ = ANY) -> Coroutine[Any, Any, Message]:
+        return self._node.recv(source, tag)
+
+    def compute(self, work: Callable[..., T], *args: Any, cost: Cost, **kwargs: Any) -> Coroutine[Any, Any, T]:
+        return self._node.compute(work, *args, cost=cost, **kwargs)
 
     def record(self, *, step: int, **metrics: float) -> None:
         self._node.record(step=step, **metrics)

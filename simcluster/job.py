@@ -1,4 +1,6 @@
-"""The job of a backend: the nodes in rank order and where they start, the program, the faults."""
+"""The description of a run that a backend gets: its nodes in rank order and where they start, the
+program, and the faults.
+"""
 
 from __future__ import annotations
 
@@ -14,15 +16,18 @@ if TYPE_CHECKING:
     from simcluster.fault_plans.kinds import Fault
     from simcluster.topology import Topology
     from simcluster.watching.telling import Follower, Watcher
+    from simcluster.worlds import PlannedWorld
 
 NODE_PROGRAM = "simcluster.experiment.node:run_node"
 
 
 @dataclass(frozen=True)
 class Remote:
-    """A node on another machine: *ssh* is [user@]host, *command* starts simcluster there.
+    """The machine of a node that is started by ssh.
 
-    *address* is where its peers reach it, by default the address that the launcher reaches it at; *port* 0 is any.
+    *ssh* is [user@]host, and *command* starts simcluster on that machine. Peers connect to
+    *address*, which defaults to the address at which the launcher reaches the machine, and to
+    *port*; with port 0 the machine chooses a free one.
     """
 
     ssh: str
@@ -33,25 +38,33 @@ class Remote:
 
 @dataclass(frozen=True)
 class ClusterJob:
-    """One run. Index i of *names*, *addresses* and *remotes* is rank i.
+    """One run. Index i of *names*, *addresses* and *remotes* belongs to rank i.
 
-    A node with an address is started by hand and waited for; one with a Remote is started there and given *files*, the
-    user's code by its path here; all others are started here. *on_output* is called with (name, line) for each line
-    that remote nodes print. *again* is called for a restart: it returns (configuration that resumes from a checkpoint,
-    its place in words), or None without a checkpoint. *keeping* takes checkpoints and has the state to start from.
+    A node with an address is started by hand, and the backend waits for it. A node with a Remote is
+    started on that machine, and gets *files*, the user's code, under their paths on this machine.
+    The backend starts all other nodes here.
 
-    *program* is "module:function" of `async def program(node, recorder, config_json) -> NodeRecord`, which every node
-    awaits with *config_json* verbatim. If its module has a function `prepare(config_json)`, each node's process calls
-    it first, and the clock starts once all have finished: reading data is not part of a run. It may return hashes of
-    what all nodes must hold alike, see `unlike`. A function
-    `preloads(config_json)` names other modules that every node imports; where one has a function `before_threads()`,
-    a node's process that is started for the run calls that before anything else. *faults* count time from the clock's
-    start.
-    *time_s*, if given, is when every node must have ended its algorithm by itself; in real time, a backend drops nodes
-    that have not some time later. *options* are the backend's own settings; it reports unknown ones. *on_progress* is
-    called with (rank, its last step); a *watcher* sees much more, a *follower* every row that nodes record. *rests*:
-    each rank except 0 does nothing until rank 0 first sends to it, and ends with rank 0 (see `Facts.rests`). *about*
-    has name, algorithm, topology and steps, for views of the run.
+    - *program*: "module:function" of `async def program(node, recorder, config_json) ->
+      NodeRecord`, which every node awaits with *config_json* verbatim. Its module may have two more
+      functions. The process of each node first calls `prepare(config_json)`, and the clock starts
+      when all have finished, since reading data is not part of a run. It may return hashes of the
+      data that all nodes must have in common: see `unlike`. `preloads(config_json)` returns the
+      names of other modules that every node imports. If one of these modules has a function
+      `before_threads()`, a process that is started for a node calls it before anything else.
+    - *faults*: the planned faults, with times that count from the start of the clock.
+    - *worlds*: SimPy processes that act on the cluster, for the simulator alone.
+    - *time_s*: the time by which every node ends its algorithm by itself, or None. In real time, a
+      backend drops a node that is still running some time after that.
+    - *options*: the backend's own settings; it reports unknown ones.
+    - *on_progress*: called with (rank, its last step). *on_output*: called with (name, line) for
+      each line that a remote node prints. *watcher* receives many more events of the run, and
+      *follower* receives every row that a node records.
+    - *again*: called for a restart. It returns (configuration that resumes from a checkpoint,
+      description of the checkpoint), or None if there is no checkpoint. *keeping* stores
+      checkpoints, and has the state to start from.
+    - *rests*: every rank except 0 does nothing until rank 0 first sends to it, and ends when rank 0
+      ends: see `Facts.rests`.
+    - *about*: name, algorithm, topology and steps, for displays of the run.
     """
 
     names: list[str]
@@ -63,6 +76,7 @@ class ClusterJob:
     log_folder: Path | None = None
     time_s: float | None = None
     faults: tuple[Fault, ...] = ()
+    worlds: tuple[PlannedWorld, ...] = ()
     options: dict[str, Any] = field(default_factory=dict)
     on_progress: Callable[[int, int], None] | None = None
     remotes: list[Remote | None] = field(default_factory=list)
@@ -77,7 +91,7 @@ class ClusterJob:
 
     @property
     def preloads(self) -> list[str]:
-        """The modules that every node imports, none of them the user's."""
+        """The modules that every node imports, apart from the user's code."""
         name = self.program.partition(":")[0]
         if not name.startswith("simcluster."):
             return []
@@ -90,7 +104,10 @@ HELD = ("samples", "held-out samples")
 
 
 def unlike(held: Mapping[str, Sequence[str]]) -> list[str]:
-    """Return a line for each node that holds other samples than the first; *held* has the hashes by node."""
+    """Return a line for each node whose samples differ from those of the first node.
+
+    *held* maps the name of a node to the hashes that `prepare` returned, in the order of HELD.
+    """
     (first, theirs), *rest = held.items()
     return [
         f"{name} holds other {what} than {first}"
@@ -101,10 +118,11 @@ def unlike(held: Mapping[str, Sequence[str]]) -> list[str]:
 
 
 def places(topology: Topology, options: Mapping[str, Any]) -> tuple[list[tuple[str, int] | None], list[Remote | None]]:
-    """Return (addresses, remotes) of a ClusterJob, by rank.
+    """Return (addresses, remotes) for a ClusterJob, by rank.
 
-    A node with `ssh` is started by ssh unless the option *ssh* is false. Of the others, those with an address are
-    started by hand if there is a meeting place; all the rest start here.
+    A node with the key `ssh` is started by ssh, unless the option *ssh* is false. If the options
+    name a rendezvous or a coordinator, other nodes with an address are started by hand. All
+    remaining nodes start on this machine.
     """
     by_ssh = options.get("ssh", True)
     meets = any(options.get(name) is not None for name in ("rendezvous", "coordinator"))

@@ -1,4 +1,6 @@
-"""The names that packages had in version 0.1: an import of one says what it is called now."""
+"""The names that packages had in version 0.1. Importing an old name raises an error with the new
+name.
+"""
 
 from __future__ import annotations
 
@@ -17,15 +19,17 @@ _MOVED |= {
 
 
 class _MovedNames:
-    """Is asked for a module that nothing else has found."""
+    """A finder at the end of sys.meta_path, which Python asks only if no other finder has the
+    module.
+    """
 
     @staticmethod
     def find_spec(name: str, path: object = None, target: object = None) -> None:
-        """Raise ModuleNotFoundError with the new name, if *name* has one."""
+        """Raise ModuleNotFoundError with the new name of the module *name*, if it has moved."""
         if name in _MOVED:
             raise ModuleNotFoundError(f"{name} is {_MOVED[name]} since version 0.2", name=name)
 
 
 def tell_of_moves() -> None:
-    """From now on, say so."""
+    """Install the finder: from now on, an import of an old name fails with the new name."""
     sys.meta_path.append(_MovedNames)

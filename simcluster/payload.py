@@ -1,15 +1,19 @@
-"""The content of a message, and its size in bytes. Both backends count with `sizes_of`, so their counts agree.
+"""The content of a message, and its size in bytes.
 
-A message on the wire is a fixed preamble, a MessagePack header (tag, values, dtype and shape of every tensor) and the
-tensors' raw bytes, one after another. Preamble plus header is the *header*, the tensors are the *body*.
+All backends count bytes with `sizes_of`, so their counts agree.
+
+On the wire, a message has a fixed preamble, a MessagePack header with the tag, the values and the
+dtype and shape of every tensor, and finally the raw bytes of all tensors. In byte counts, the
+preamble and the MessagePack header together are the *header*, and the tensors are the *body*.
 """
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
-from typing import Any, TypeAlias
+from typing import Any
 
 import msgspec
 import torch
@@ -17,11 +21,14 @@ from torch import Tensor
 
 from simcluster.unknown_number import UnknownNumber
 
-Scalar: TypeAlias = bool | int | float | str | None
-"""The values that a message may carry besides tensors."""
+Scalar = bool | int | float | str | None
+"""The types of the values that a message may carry besides tensors."""
 
 PREAMBLE_BYTES = 40
-"""Magic, version, kind, lengths, sequence number and two checksums: see simcluster_backends.sockets.wire.reader."""
+"""Size of the preamble: magic number, version, kind, lengths, sequence number and two checksums.
+
+See simcluster_backends.sockets.wire.reader.
+"""
 
 MAX_DIMENSIONS = 8
 
@@ -30,24 +37,39 @@ DTYPES: dict[str, torch.dtype] = {name: getattr(torch, name) for name in _NAMES}
 DTYPE_NAMES = {dtype: name for name, dtype in DTYPES.items()}
 
 
+# A length or an integer takes more bytes in MessagePack once it reaches one of these limits:
+# https://github.com/msgpack/msgpack/blob/master/spec.md
+_ARRAY_LIMITS = (16, 2**16)
+_ARRAY_BYTES = (1, 3, 5)
+_TEXT_LIMITS = (32, 2**8, 2**16)
+_INTEGER_LIMITS = (2**7, 2**8, 2**16)
+_SCALAR_BYTES = (1, 2, 3, 5)
+
+
 class Payload(msgspec.Struct, frozen=True):
-    """A list of *tensors* and a few named *values*: `pack(*weights, version=3)` makes one."""
+    """A tuple of *tensors* and named *values*; `pack(*weights, version=3)` makes one."""
 
     tensors: tuple[Tensor, ...] = ()
     values: Mapping[str, Scalar] = msgspec.field(default_factory=dict)
 
 
 class LentPayload(Payload, frozen=True):
-    """A payload whose tensors the sender does not change until `send` has returned or raised: see `lend`."""
+    """A payload with tensors that the sender does not change until `send` returns or raises: see
+    `lend`.
+    """
 
 
-Sendable: TypeAlias = Payload | Tensor | Sequence[Tensor] | Mapping[str, Scalar] | Scalar
-"""Content that `send` accepts; anything other than a Payload is short for one."""
+Sendable = Payload | Tensor | Sequence[Tensor] | Mapping[str, Scalar] | Scalar
+"""The types of content that `send` accepts; anything except a Payload is an abbreviation of one."""
 
 
 @dataclass(slots=True)
 class Message:
-    """A payload that arrived from rank *source* in its life *incarnation*. *arrival* is its number in the mailbox."""
+    """A payload that has arrived from rank *source*.
+
+    *incarnation* is the number of the sender's restarts. *arrival* numbers the messages of a
+    mailbox in the order of arrival.
+    """
 
     source: int
     tag: str
@@ -62,7 +84,9 @@ class Message:
 
     @property
     def tensor(self) -> Tensor:
-        """The only tensor of a message with exactly one."""
+        """The only tensor of the message. Raise ValueError if the message does not have exactly
+        one.
+        """
         if (count := len(self.payload.tensors)) != 1:
             raise ValueError(f"message {self.tag!r} from rank {self.source} has {count} tensors, not one: use .tensors")
         return self.payload.tensors[0]
@@ -77,17 +101,20 @@ class Message:
 
 
 def pack(*tensors: Tensor, **values: Scalar) -> Payload:
-    """Make a payload: `pack(*weights, version=3)` of a list of tensors."""
+    """Return a payload of *tensors* and named *values*: `pack(*weights, version=3)`."""
     return Payload(tensors, values)
 
 
 def lend(*tensors: Tensor, **values: Scalar) -> Payload:
-    """Like `pack`, but promise not to change *tensors* until `send` has returned or raised: they need no copy."""
+    """Return a payload like `pack`, but with tensors that `send` need not copy.
+
+    The caller promises not to change *tensors* until `send` has returned or raised.
+    """
     return LentPayload(tensors, values)
 
 
 def as_payload(content: Sendable) -> Payload:
-    """Return the Payload that *content* is short for. Raises TypeError on unsupported content."""
+    """Return *content* as a Payload. Raise TypeError if a message cannot carry it."""
     if isinstance(content, Payload):
         return content
     if isinstance(content, Tensor):
@@ -104,14 +131,14 @@ def as_payload(content: Sendable) -> Payload:
 
 
 class TensorHeader(msgspec.Struct, array_like=True):
-    """A tensor's dtype, by its name in DTYPES, and shape."""
+    """The dtype of a tensor, as a name in DTYPES, and its shape."""
 
     dtype: str
     shape: list[int]
 
 
 class MessageHeader(msgspec.Struct, array_like=True):
-    """The typed header of a data message."""
+    """The MessagePack header of a message."""
 
     tag: str
     values: dict[str, Scalar]
@@ -119,7 +146,7 @@ class MessageHeader(msgspec.Struct, array_like=True):
 
 
 def _plain(value: object) -> Scalar:
-    """Convert subclasses of numbers and strings, such as numpy's float64, to Python's own types."""
+    """Return a number or string as Python's own type: the encoder calls this for subclasses."""
     if isinstance(value, float):
         return float(value)
     return int.__int__(value) if isinstance(value, int) else str.__str__(value)
@@ -130,12 +157,17 @@ _encoder = msgspec.msgpack.Encoder(enc_hook=_plain)
 
 @lru_cache(maxsize=4096)
 def _tensor_header(dtype: str, shape: torch.Size) -> TensorHeader:
-    """Return the cached header: models send the same shapes again and again."""
+    """Return the header of a tensor, from a cache, since models send the same shapes again and
+    again.
+    """
     return TensorHeader(dtype, list(shape))
 
 
 def encode_header(tag: str, content: Payload) -> bytes:
-    """Return the MessagePack header of *content*. Raises TypeError or ValueError on unsupported content."""
+    """Return the MessagePack header of a message with *tag* and *content*.
+
+    Raise TypeError or ValueError if a message cannot carry them.
+    """
     if not isinstance(tag, str):
         raise TypeError(f"a tag is text, not the {type(tag).__name__} {tag!r}")
     headers = []
@@ -159,16 +191,18 @@ def encode_header(tag: str, content: Payload) -> bytes:
 
 
 def body_bytes(content: Payload) -> int:
-    """Return the bytes of all tensors together."""
+    """Return the total number of bytes of all tensors in *content*."""
     return sum([tensor.nbytes for tensor in content.tensors])
 
 
 def sizes_of(tag: str, content: Payload) -> tuple[int, int]:
-    """Return (header bytes, body bytes) of *content* on the wire. Raises what `encode_header` raises.
+    """Return (header bytes, body bytes) of a message on the wire. Raise the errors of
+    `encode_header`.
 
-    The header is only measured: MessagePack's sizes are simple, and a simulator needs no bytes.
+    The sizes are computed without encoding the header, since a simulator does not need the bytes.
     """
-    header_B, body_B = PREAMBLE_BYTES + 1, 0  # one byte begins the array of three
+    header_B = PREAMBLE_BYTES + 1  # the header is an array of three, which begins with one byte
+    body_B = 0
     try:
         for tensor in content.tensors:
             known: tuple[int, int] | None = getattr(tensor, "counted_B", None)
@@ -176,62 +210,80 @@ def sizes_of(tag: str, content: Payload) -> tuple[int, int]:
             header_B += of_header_B
             body_B += of_body_B
         count = len(content.tensors)
-        header_B += 1 if count < 16 else 3 if count < 2**16 else 5
+        header_B += _ARRAY_BYTES[bisect_right(_ARRAY_LIMITS, count)]
         length = len(tag) if tag.isascii() else len(tag.encode())
-        header_B += length + (1 if length < 32 else 2 if length < 256 else 3 if length < 2**16 else 5)
+        header_B += length + _SCALAR_BYTES[bisect_right(_TEXT_LIMITS, length)]
         header_B += _values_bytes(content.values) if content.values else 1
     except (AttributeError, KeyError, TypeError, ValueError):
-        encode_header(tag, content)  # raises the detailed error
+        # encode_header finds the same problem, and its error names the part of the content that is
+        # wrong.
+        encode_header(tag, content)
         raise
     return header_B, body_B
 
 
+def size_of(tag: str, content: Sendable) -> int:
+    """Return the size in bytes of a message with *content* on the wire, including its header."""
+    return sum(sizes_of(tag, as_payload(content)))
+
+
 def _values_bytes(values: Mapping[str, Scalar]) -> int:
-    """Return the bytes of *values* in a header: of a few numbers without encoding them."""
+    """Return the size in bytes of *values* in a header.
+
+    A few plain numbers are counted without encoding them.
+    """
     size_bytes = 1
     if len(values) < 16:
         for key, value in values.items():
             of_key_B, of_value_B = _key_bytes(key), _FIXED_BYTES.get(type(value))
             if of_value_B is None and type(value) is int and -32 <= value < 2**32:
-                of_value_B = 1 if value < 2**7 else 2 if value < 2**8 else 3 if value < 2**16 else 5
+                of_value_B = _SCALAR_BYTES[bisect_right(_INTEGER_LIMITS, value)]
             if of_key_B is None or of_value_B is None:
                 break
             size_bytes += of_key_B + of_value_B
         else:
             return size_bytes
-    return len(encode_header("", Payload((), values))) - 3  # less the array, the tag, no tensors
+    # Subtract three bytes that do not belong to the values: the array of three, the empty tag and
+    # the empty list of tensors.
+    return len(encode_header("", Payload((), values))) - 3
 
 
 _FIXED_BYTES: dict[type, int] = {float: 9, UnknownNumber: 9, bool: 1}
-"""The bytes of a value in a header, whatever it is."""
+"""Type of a value -> its size in bytes in a header, for types that always have the same size."""
 
 
 @lru_cache(maxsize=4096, typed=True)
 def _key_bytes(key: object) -> int | None:
-    """Return the bytes of the name of a value in a header, None for one that is not short and plain."""
+    """Return the size in bytes of the name *key* in a header, or None unless it is short ASCII
+    text.
+    """
     return 1 + len(key) if type(key) is str and len(key) <= 31 and key.isascii() else None
 
 
 @lru_cache(maxsize=4096)
 def _tensor_sizes(dtype: torch.dtype, layout: torch.layout, shape: torch.Size) -> tuple[int, int]:
-    """Return the bytes of such a tensor in a header, and in the body."""
+    """Return (header bytes, body bytes) of a tensor in a message."""
     if layout is not torch.strided or len(shape) > MAX_DIMENSIONS:
         raise ValueError
     return len(_encoder.encode(TensorHeader(DTYPE_NAMES[dtype], list(shape)))), shape.numel() * dtype.itemsize
 
 
 def count_once(tensor: Tensor) -> Tensor:
-    """Return *tensor*, which has no values and never changes its shape: its bytes in a message are counted only now."""
-    if tensor.dtype in DTYPE_NAMES and tensor.dim() <= MAX_DIMENSIONS:  # else it cannot be sent
+    """Return *tensor*, which remembers its size in a message from now on, so that `sizes_of` need
+    not count it again.
+
+    *tensor* must have no values and never change its shape.
+    """
+    # Any other tensor cannot be sent; `sizes_of` raises the error.
+    if tensor.dtype in DTYPE_NAMES and tensor.dim() <= MAX_DIMENSIONS:
         tensor.__dict__["counted_B"] = _tensor_sizes(tensor.dtype, tensor.layout, tensor.shape)
     return tensor
 
 
 def freeze(content: Payload) -> Payload:
-    """Return a copy that is independent of the sender's tensors."""
-    tensors = [
-        tensor if tensor.is_meta and not tensor.requires_grad else _copy(tensor) for tensor in content.tensors
-    ]  # without values there is nothing to copy
+    """Return a copy of *content*, which later changes of the sender's tensors do not affect."""
+    # A tensor on the meta device has no values that could be copied.
+    tensors = [tensor if tensor.is_meta and not tensor.requires_grad else _copy(tensor) for tensor in content.tensors]
     return Payload(tuple(tensors), dict(content.values))
 
 

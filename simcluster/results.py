@@ -1,7 +1,7 @@
-"""The results that a user gets: a run, a sweep, a comparison of runs, each with its figures.
+"""The results that a user gets, with figures: a run, a sweep, or a comparison of runs.
 
-Its methods are doors to the lab, which draws and tracks: that is imported at its first use, as it takes longer than
-most commands run.
+The methods that draw and track call the wing `lab`. It is imported when it is first used, since the
+import takes longer than most commands run.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeAlias
 
-from simcluster.errors import Problem, UsageError
+from simcluster.errors import UsageError
 from simcluster.paths.inside import write_whole
 from simcluster.runs.comparison.compare import RunPair
 from simcluster.runs.folder import REPORT, SUMMARY, RunFolder, topology_of
@@ -27,15 +27,20 @@ if TYPE_CHECKING:
 
 
 AnyRun: TypeAlias = "RunFolder | str | os.PathLike[str]"
-"""A run, or the folder of one."""
+"""A run, or the path of its folder."""
 
 
 class Run(RunFolder):
-    """A run as its folder tells it. The summary is read at once, everything else when it is first asked for."""
+    """A run, read from its folder.
+
+    The summary is read at once, and everything else when it is first used.
+    """
 
     @property
     def plot(self) -> RunPlots:
-        """Plotly figures: convergence, timeline, busy, links, topology, staleness, consensus."""
+        """Plotly figures: convergence, timeline, busy, links, topology, staleness and
+        consensus.
+        """
         return self._plots
 
     @cached_property
@@ -50,15 +55,21 @@ class Run(RunFolder):
         return of_run(self)
 
     def write_report(self, topology: Topology | None = None) -> Path:
-        """Write report.html (again), and return its path. *topology* is the run's, if that is known already."""
+        """Write report.html (again), and return its path.
+
+        *topology* is the run's topology; if it is not given, it is read from the folder.
+        """
         from simcluster.lab.reports.report import write_report
 
         return write_report(self, topology or topology_of(self))
 
     def track(self, to: str, into: str | None = None) -> ExportReport:
-        """Write this run to the tracker *to* (mlflow, wandb, tensorboard), below *into*, as `simcluster export` does.
+        """Write this run to the tracker *to* (mlflow, wandb or tensorboard), like `simcluster
+        export`.
 
-        Raises UsageError if that is not installed, TrackingFailed if it fails.
+        *into*: the directory to write to, or the URL of an MLflow server; by default runs/TRACKER.
+        Raise UsageError if the tracker is unknown or not installed or cannot write there, and
+        TrackingFailed if it fails.
         """
         from simcluster.lab.tracking import export
 
@@ -66,21 +77,27 @@ class Run(RunFolder):
 
 
 def load_run(path: str | os.PathLike[str]) -> Run:
-    """Return the run in folder *path*. Raises UsageError for what is not a complete run folder."""
+    """Return the run in the folder *path*. Raise UsageError if that is not a complete run
+    folder.
+    """
     return Run(path)
 
 
 class Sweep(SweepFolder):
-    """A finished sweep: its *folder*, *name*, the *keys* that were swept, and `table` (pandas), one row a point."""
+    """A finished sweep: its *folder*, *name* and swept *keys*, and `table` (pandas) with a row per
+    point.
+    """
 
     @cached_property
     def runs(self) -> list[Run | None]:
-        """The run of each point; None where there is none."""
+        """The run of each point, in order; None for a point without a finished run."""
         return [Run(folder) if (folder / SUMMARY).is_file() else None for folder in self.folders]
 
     @property
     def plot(self) -> SweepPlots:
-        """Plotly figures: against a swept key, a grid of two, convergence."""
+        """Plotly figures: results against one swept key, results against two keys as a grid,
+        and convergence.
+        """
         return self._plots
 
     @cached_property
@@ -108,26 +125,33 @@ class Sweep(SweepFolder):
         return [self.folder / name for name in pages]
 
     def track(self, to: str, into: str | None = None) -> ExportReport:
-        """Write every run to the tracker *to*, all under this folder's name: see `Run.track`."""
+        """Write every run to the tracker *to*, all under the name of this sweep's folder: see
+        `Run.track`.
+        """
         from simcluster.lab.tracking import export
 
         return export(self, to, into)
 
 
 def load_sweep(path: str | os.PathLike[str]) -> Sweep:
-    """Return the sweep in folder *path*. Raises UsageError for what is not the folder of a sweep that has ended."""
+    """Return the sweep in the folder *path*.
+
+    Raise UsageError if that is not the folder of a finished sweep.
+    """
     folder = Path(path)
     return Sweep(folder, *read_sweep(folder))
 
 
 @dataclass(frozen=True, repr=False)
 class Comparison:
-    """Runs compared: each pair is the first run and one of the others."""
+    """A comparison of runs, in pairs: the first run with each of the others."""
 
     pairs: tuple[RunPair, ...]
 
     def describe(self) -> str:
-        """Return the comparison in words and numbers, plain text of up to about 110 columns."""
+        """Return the comparison as plain text with words and numbers, in lines of up to about 110
+        columns.
+        """
         from simcluster.lab.reports.compare_words import describe
 
         return "\n\n".join(describe(pair) for pair in self.pairs)
@@ -149,16 +173,18 @@ class Comparison:
         return ComparePlots(self.pairs)
 
     def to_dict(self) -> dict[str, Any]:
-        """Return {"pairs": [...]}, as JSON can hold it."""
+        """Return {"pairs": [...]} with one comparison for each pair, in a form that json.dumps
+        accepts.
+        """
         return {"pairs": [pair.to_dict() for pair in self.pairs]}
 
 
 def compare(first: AnyRun, *others: AnyRun) -> Comparison:
-    """Compare each of *others* with *first*, given as runs or as their folders.
+    """Compare *first* with each of *others*. Each is a run, or the path of a run's folder.
 
-    Raises UsageError if there are no others, or for a path that is no run's folder.
+    Raise UsageError if there are no others, or if a path is not the folder of a run.
     """
     runs = [run if isinstance(run, RunFolder) else load_run(run) for run in (first, *others)]
     if not others:
-        raise UsageError(Problem("runs", f"only {runs[0].folder}", "two runs or more"))
+        raise UsageError("runs", f"only {runs[0].folder}", "two runs or more")
     return Comparison(tuple(RunPair(runs[0], other) for other in runs[1:]))

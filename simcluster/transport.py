@@ -1,30 +1,31 @@
-"""The interface between an algorithm and its backend. Mostly promises; every backend is held to them.
+"""The interface between an algorithm and its backend. Most of it is promises that every backend
+must keep.
 
-Time is asyncio's, communication is the transport's, work is the device's. An algorithm waits with `asyncio.sleep`,
-`asyncio.timeout`, `asyncio.TaskGroup`, `asyncio.Event`; it moves tensors with `send` and `recv`; it computes with
-`compute`. There is no `now()` or `sleep()` here: there must be only one clock.
+Time is asyncio's, communication is the transport's, work is the device's. An algorithm waits with
+`asyncio.sleep`, `asyncio.timeout`, `asyncio.TaskGroup` and `asyncio.Event`. It moves tensors with
+`send` and `recv`, and computes with `compute`. There is no `now()` or `sleep()` here, since there
+must be only one clock.
 
-This file must not know any backend. `simcluster.testing.check_transport` tests every promise below, on any backend.
+This file must not depend on any backend. `simcluster.testing.check_transport` tests every promise
+below on any backend.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Coroutine, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Final, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 if TYPE_CHECKING:
-    from torch import Tensor
-
     from simcluster.payload import Message, Sendable
     from simcluster.rng import NodeRandom
-    from simcluster.rounds import Rounds
+    from simcluster.shortcuts import Shortcuts
 
 T = TypeVar("T")
 
 
 class Any_:
-    """The type of ANY: matches every source, or every tag."""
+    """The type of ANY, which matches every source or every tag."""
 
     _only: Any_ | None = None
 
@@ -36,10 +37,10 @@ class Any_:
         return "ANY"
 
 
-ANY: Final = Any_()
+ANY = Any_()
 
-OWN_TAGS: Final = "simcluster:"
-"""Prefix of the library's own tags, which it listens for while the algorithm runs."""
+OWN_TAGS = "simcluster:"
+"""Prefix of tags that the library reserves for its own messages."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,7 +81,10 @@ class Cost:
             raise ValueError(f"a cost is never negative: {self}")
 
     def __add__(self, other: Cost) -> Cost:
-        """Return the cost of both as one piece of work; it has a kind if their kinds agree or one of them is free."""
+        """Return the cost of both pieces of work as one.
+
+        It has a kind if both have the same kind, or if one of them is free.
+        """
         kinds = {cost.kind for cost in (self, other) if cost != FREE}
         return Cost(
             self.flops + other.flops,
@@ -90,19 +94,22 @@ class Cost:
         )
 
 
-FREE: Final = Cost(0.0, 0.0)
-"""For work that takes no virtual time. Explicit, because free work is usually a mistake."""
+FREE = Cost(0.0, 0.0)
+"""The cost of work that takes no virtual time. It must be passed explicitly, because free work is
+usually a mistake.
+"""
 
 
 class Transport(Protocol):
     """One node's view of its cluster.
 
-    An algorithm sees its own clock, its own randomness and its own messages, never another node's finish time. A node
-    that died may rejoin, and a node may join late, each as a new incarnation that starts from the beginning. It is in
-    `peers` once the loss of the previous incarnation, if any, has been raised here. Messages to one incarnation never
-    reach another, and messages from one are never received as another's. An exception that the algorithm raises, even
-    SystemExit or another BaseException, ends only its own node, which is then dead to its peers. An exception in a task
-    belongs to the algorithm once it awaits the task or has it in a TaskGroup.
+    An algorithm sees its own clock, its own randomness and its own messages, never another node's
+    finish time. A node that died may rejoin, and a node may join late, each as a new incarnation
+    that starts from the beginning. The new incarnation is in `peers` once the loss of the previous
+    one, if any, has been raised here. Messages to one incarnation never reach another, and messages
+    from one are never received as another's. If the algorithm raises an exception, even SystemExit
+    or another BaseException, only its own node ends, and is then dead to its peers. An exception in
+    a task counts as the algorithm's once the algorithm awaits the task or has it in a TaskGroup.
     """
 
     @property
@@ -129,21 +136,30 @@ class Transport(Protocol):
     def peers(self) -> Sequence[int]:
         """The ranks, in order, of all other nodes that are alive as far as this node knows."""
 
+    @property
+    def fast(self) -> Shortcuts | None:
+        """Shortcuts for the library's collectives; None if there are none. Algorithms do not need
+        them.
+        """
+
     async def send(self, to: int, tag: str, content: Sendable) -> None:
         """Send *content* to rank *to* under *tag*; return when it has left this node.
 
-        - Tensors are copied before the first wait: changing them afterwards does not change what arrives.
-          Tensors from simcluster.payload.lend may be sent from where they are, until this returns or raises.
-        - It returns when the last byte is injected, so a slow link or a receiver that does not receive causes
-          backpressure. It does not wait for the receiver to ask.
-        - Messages to one rank share one ordered stream, as in one TCP connection: a large tensor delays the small
-          message after it. Messages with one tag arrive in the order of their `send` calls, each at most once.
+        - Tensors are copied before the first wait: changing them afterwards does not change what
+          arrives. Tensors passed to simcluster.payload.lend may be sent without a copy, so they must
+          not change until this returns or raises.
+        - It returns when the last byte is injected, so a slow link or a receiver that does not
+          receive causes backpressure. It does not wait for the receiver to ask.
+        - Messages to one rank share one ordered stream, as in one TCP connection: a large tensor
+          delays the small message after it. Messages with one tag arrive in the order of their
+          `send` calls, each at most once.
         - If cancelled, it delivers all or nothing, and frees its share of the links at once.
         - It always yields to other tasks at least once.
-        - To a peer that has ended its algorithm it returns as usual: that node accepts and drops what still arrives,
-          along with everything it had not received. So nothing depends on which of the two came first.
+        - To a peer that has ended its algorithm it returns as usual: that node accepts and drops
+          messages that still arrive, along with all that it had not received. So nothing depends on
+          whether the message or the end came first.
 
-        Raises PeerLost if *to* has died, as far as this node knows, or dies while this waits; ValueError for a rank
+        Raise PeerLost if *to* has died, as far as this node knows, or dies while this waits; ValueError for a rank
         that does not exist or is this node's own; TypeError for an invalid rank, tag or content (see
         simcluster.payload).
         """
@@ -151,15 +167,16 @@ class Transport(Protocol):
     async def recv(self, source: int | Any_ = ANY, tag: str | Any_ = ANY) -> Message:
         """Return the next message from *source* under *tag*; ANY matches all.
 
-        - First come, first served: of the matching messages the first to arrive, of the matching receivers the first to
-          call.
+        - First come, first served: of several matching messages, this returns the first to arrive;
+          of several matching receivers, the first to call gets the message.
         - If cancelled (also by `asyncio.timeout`), it loses no message: a later recv gets it.
         - It always yields to other tasks at least once.
 
-        Raises PeerLost if *source* is gone, dead or done, and no message from it is left to match; the reason of a peer
-        that ended its algorithm is simcluster.errors.ENDED. With source=ANY, each peer's death is raised once, by one
-        pending or later recv(ANY), before messages that arrive later, and the end of peers only when none is left;
-        `peers` shows them from then on. Raises ValueError for a rank that does not exist or is this node's own.
+        Raise PeerLost if *source* has died or ended, and no message from it is left to match; the
+        reason of a peer that ended its algorithm is simcluster.errors.ENDED. With source=ANY, each
+        peer's death is raised once, by one pending or later recv(ANY), before messages that arrive
+        later; the end of a peer is raised only when no peer is left. `peers` omits the peer from
+        then on. Raise ValueError for a rank that does not exist or is this node's own.
         """
 
     async def compute(self, work: Callable[..., T], *args: Any, cost: Cost, **kwargs: Any) -> T:
@@ -173,54 +190,12 @@ class Transport(Protocol):
           is free for the next piece at once in the simulator, and as soon as *work* returns on sockets.
         - Exceptions of *work* are raised here.
 
-        Raises TypeError if *work* is not a plain function, or *cost* not a Cost.
+        Raise TypeError if *work* is not a plain function, or *cost* not a Cost.
         """
 
     def record(self, *, step: int, **metrics: float) -> None:
-        """Record metrics for the run folder (loss=..., staleness=...) under the node's name and time. Takes no time.
+        """Record metrics, such as loss=..., for the run folder, under the node's name and time.
 
-        Rank 0's call also marks the moments at which the experiment may evaluate its replica, off the clock.
-        """
-
-
-class OptionalVerbs(Protocol):
-    """Verbs that a transport may have on top of the interface, each or none: shortcuts, with the results of the others.
-
-    The library takes those that are there. An algorithm has no need to; `Forwarding` hides them.
-    """
-
-    async def exchange(self, to: int, source: int, tag: str, content: Sendable) -> Message:
-        """Send to rank *to* and receive from rank *source* at the same time, without a task for each.
-
-        Fails as soon as either half does: see simcluster.collectives.exchange.
-        """
-
-    def land(self, source: int, tag: str, place: Tensor) -> Callable[[], None] | None:
-        """Receive the tensor of the next message from *source* under *tag* into *place*, if dtype and shape are equal.
-
-        Returns None if that message is here already, or on its way; else a function that gives *place* back: what has
-        come there and has not been received is then moved.
-        """
-
-    async def ask(self, to: int, tag: str, content: Sendable, answer: str) -> Message:
-        """Send to rank *to* under *tag*, then receive from it under *answer*."""
-
-    async def gather(self, tag: str, most: int, into: list[Message]) -> None:
-        """Receive messages from any ranks under *tag*: at least one, *most* if nothing else happens.
-
-        They are *into* that list as they arrive, also where this raises or is cancelled.
-        """
-
-    def send_each(
-        self, to: Sequence[int], tag: str, content: Sendable, over: Callable[[int, bool], object]
-    ) -> Coroutine[Any, Any, None] | None:
-        """Return what sends to each of the ranks *to*, as a task for each would; None if only tasks can.
-
-        *over* is called with each rank as its message has left or the rank is lost, and with whether it is lost.
-        """
-
-    async def rounds_ahead(self, rounds: Rounds) -> int:
-        """Return, when they are over, how many of the first *rounds* need not be done: 0 if any doubt is left.
-
-        Only for a transport whose process holds all ranks: what they send has then been received, without messages.
+        This takes no time. Rank 0's call also marks the moments at which the experiment may
+        evaluate its replica, off the clock.
         """

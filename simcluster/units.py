@@ -1,6 +1,8 @@
-"""Quantities with units, parsed exactly: "1 Gbps" is 125e6 bytes per second, "0.1 us" the float nearest to 1e-7.
+"""Quantities with units, parsed exactly: "1 Gbps" is 125e6 bytes per second, and "0.1 us" is the
+float nearest to 1e-7.
 
-A unit is never assumed: b and B differ by a factor of 8, M and Mi by 5 %, and a bare 1000 could mean anything.
+A unit is never assumed: b and B differ by a factor of 8, M and Mi differ by 5 %, and a bare 1000
+could mean anything.
 """
 
 from __future__ import annotations
@@ -11,17 +13,18 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from fractions import Fraction
 from functools import lru_cache, partial
-from typing import TypeAlias
 
 from simcluster.errors import nearest
 
-Units: TypeAlias = Mapping[str, Fraction]
-Parse: TypeAlias = Callable[[object], float]
-Format: TypeAlias = Callable[[float], str]
+Units = Mapping[str, Fraction]
+Parse = Callable[[object], float]
+Format = Callable[[float], str]
 
 
 class UnitError(ValueError):
-    """A quantity that cannot be parsed: *found* is the text, *expected* is the valid form."""
+    """The error for a quantity that cannot be parsed. *found* is the invalid string, and *expected*
+    describes a valid one.
+    """
 
     def __init__(self, found: str, expected: str) -> None:
         self.found, self.expected = found, expected
@@ -29,7 +32,9 @@ class UnitError(ValueError):
 
 
 def _scaled(base: Fraction, names: str, step: int = 1000) -> dict[str, Fraction]:
-    """Return the unit *names*: the first is *base*, each next one *step* times the one before."""
+    """Return name -> size for the units *names*: the first has the size *base*, and each further
+    one is *step* times as large as the previous one.
+    """
     return {name: base * step**power for power, name in enumerate(names.split())}
 
 
@@ -53,7 +58,7 @@ PRICES: Units = {"USD/h": Fraction(1)}
 
 _SECONDS = {name: TIMES[name] for name in ("ns", "us", "ms", "s")}
 
-# Common spellings with one meaning; other case is handled separately.
+# Common misspellings with only one meaning, for hints; `_nearest` handles units in the wrong case.
 _MEANT = {
     **{f"{p}{bit}": f"{p}bps" for p in ("", "k", "M", "G", "T") for bit in ("bit/s", "b/s", "bits/s", "bit", "b")},
     **{f"{p}Bps": f"{p}B/s" for p in ("k", "M", "G", "T", "Ki", "Mi", "Gi", "Ti")},
@@ -69,11 +74,13 @@ _MAX_EXPONENT = 400
 _MAX_LENGTH = 100
 
 REMEMBERED = 4096
-"""Number of parsed texts to cache: a large cluster has few different ones."""
+"""Limit on the cache of parsed strings: even a large cluster has few different quantities."""
 
 
 def pattern_of(units: Units) -> str:
-    """Return a regular expression, in the syntax of JSON schema, of texts with one of *units*."""
+    """Return a regular expression, in the syntax of JSON schema, that matches a quantity with one
+    of *units*.
+    """
     names = "|".join(re.escape(name).replace("µ", "\u00b5").replace("μ", "\u03bc") for name in units)
     return rf"^\s*\+?([0-9]+(\.[0-9]*)?|\.[0-9]+)([eE][+-]?[0-9]+)?\s*({names})\s*$"
 
@@ -95,7 +102,9 @@ _SIZE = _QuantityKind("a size", SIZES, "16 GB or 64 KiB", may_be_zero=True)
 
 
 def parse_size(text: object) -> int:
-    """Parse whole bytes, zero or more: "64 KiB" is 65536. Raises UnitError (a ValueError)."""
+    """Return the size in whole bytes that *text* means: "64 KiB" is 65536. Raise UnitError, a
+    ValueError, for any other string.
+    """
     size = _parse(text, _SIZE)
     if size.denominator != 1:
         raise UnitError(f"{text!r}, which is {float(size)!r} bytes", "a whole number of bytes")
@@ -103,17 +112,19 @@ def parse_size(text: object) -> int:
 
 
 def format_power(power_W: float) -> str:
-    """Format for people, four digits: "6.5 W"."""
+    """Format watts with four significant digits: "6.5 W"."""
     return _format(_scale(POWERS), power_W) if power_W else "0 W"
 
 
 def write_amount(flops: int) -> str:
-    """Return the shortest text of a whole number that `parse_amount` parses to exactly this one."""
+    """Return the shortest string with a whole number that `parse_amount` parses as exactly
+    *flops*.
+    """
     return min((f"{flops // unit} {name}" for name, unit in AMOUNTS.items() if flops % unit == 0), key=len)
 
 
 def write_size(size_bytes: int) -> str:
-    """Return the shortest text that `parse_size` parses to exactly this number."""
+    """Return the shortest string that `parse_size` parses as exactly *size_bytes*."""
     fitting = [f"{size_bytes // unit} {name}" for name, unit in SIZES.items() if size_bytes % unit == 0]
     return min(fitting, key=len) if size_bytes else "0 B"
 
@@ -170,7 +181,7 @@ def _exact(text: str, kind: _QuantityKind) -> Fraction:
 
 
 def _nearest(unit: str, kind: _QuantityKind) -> str:
-    """Return a hint for the unit that was probably meant."""
+    """Return a hint for the unknown *unit*, with the unit of *kind* that was probably meant."""
     if _MEANT.get(unit) in kind.units:
         return f"did you mean {_MEANT[unit]!r}?"
     if unit in ("KB", "KB/s", "kb", "kb/s") and kind is not _LATENCY:
@@ -191,7 +202,8 @@ def _format(scale: Mapping[str, float], value: float) -> str:
     if not value:
         name = "s" if "s" in scale else name
     number = f"{value / scale[name]:.4g}"
-    # 999.96 rounds to 1000; above the largest unit, many digits are needed.
+    # .4g writes 1e+03 for 999.96 and for numbers far above the largest unit; write their digits
+    # instead.
     return f"{float(number):.15g} {name}" if "e" in number else f"{number} {name}"
 
 
@@ -212,7 +224,8 @@ def _scale(units: Units) -> Mapping[str, float]:
     return {name: float(unit) for name, unit in units.items()}
 
 
-# The functions below parse text, and raise UnitError (a ValueError).
+# The functions below parse a string to a number in the base unit. They raise UnitError (a
+# ValueError).
 
 parse_bandwidth: Parse = partial(_parse_float, _BANDWIDTH)
 """Parse bytes per second, above zero: "1 Gbps" is 125e6."""
@@ -229,20 +242,21 @@ parse_power: Parse = partial(_parse_float, _QuantityKind("a power", POWERS, "6.5
 parse_price: Parse = partial(_parse_float, _QuantityKind("a price", PRICES, "0.5 USD/h", may_be_zero=True))
 """Parse US dollars per hour, zero or more: "0.5 USD/h"."""
 
-# Those below format numbers in base units for people, with four digits.
+# The functions below format a number in the base unit as a string, with four significant digits.
 
 format_bandwidth: Format = partial(_format, _scale(_BITS))
-"""Format bytes per second in decimal bits, as links are sold: "1 Gbps"."""
+"""Format bytes per second in bits, with decimal prefixes, as links are sold: "1 Gbps"."""
 format_latency: Format = partial(_format, _scale(_SECONDS))
 """Format seconds: "150 us"."""
 format_size: Format = partial(_format, _scale(_BYTES))
-"""Format bytes, decimal: "1.5 MB"."""
+"""Format bytes with decimal prefixes: "1.5 MB"."""
 format_rate: Format = partial(_format, _scale(RATES))
 """Format FLOPs per second: "2.9 TFLOP/s"."""
 format_memory_bandwidth: Format = partial(_format, {f"{name}/s": size for name, size in _scale(_BYTES).items()})
-"""Format bytes per second in decimal bytes, as memory is sold: "120 GB/s"."""
+"""Format bytes per second in bytes, with decimal prefixes, as memory is sold: "120 GB/s"."""
 
-# Those below return the shortest text that the function of the same name parses to exactly this float.
+# The functions below return the shortest string that the `parse_` function of the same name parses
+# to exactly this float.
 
 write_bandwidth: Format = partial(_write, _BITS | {"B/s": Fraction(1)}, parse_bandwidth)
 write_latency: Format = partial(_write, _SECONDS, parse_latency)

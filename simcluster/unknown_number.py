@@ -1,4 +1,6 @@
-"""A number that a timing-only run does not know: it may be computed with and sent, but nothing may depend on it."""
+"""A number that a timing-only run does not know. Code may compute with it and send it, but no
+decision may depend on it.
+"""
 
 from __future__ import annotations
 
@@ -6,14 +8,15 @@ from typing import Any, NoReturn
 
 
 class Undecidable(TypeError):
-    """Somebody compared, or made whole, a number that is not known."""
+    """The error for comparing an unknown number, or converting it to an integer."""
 
 
 class UnknownNumber(float):
-    """NaN, as long in a message as any float. What arithmetic makes of it is unknown, too; to order it, or to make it
-    whole, raises Undecidable.
+    """A NaN that takes as many bytes in a message as any other float.
 
-    NaN alone would not do: `if loss < best` is quietly false for it, and the run would not be the one to foretell.
+    Arithmetic with it has an unknown result, too. Comparisons with it, and conversions to an
+    integer, raise Undecidable. A plain NaN would not be enough: `if loss < best` is silently false
+    for NaN, so the simulated run would take a different path from the real one.
     """
 
     __slots__ = ()

@@ -1,28 +1,38 @@
-"""The wings of the house, and the doors to them. The core reaches a wing here, and nowhere else.
+"""The wings are optional packages on top of the core, which imports them only through this module.
 
-`lab` makes experiments on experiments; `lm` plans and serves language models. Both build on the core, which works
-without them. Users also reach them by `simcluster.sweep` and its like (see `simcluster.__init__`), and by methods of
-their results (`simcluster.results`).
+`lab` makes experiments on experiments; `lm` plans and serves language models. The core works
+without either. Two other modules also lead users to a wing: `simcluster.__init__` has functions
+such as `sweep`, and `simcluster.results` has methods that draw and track.
 """
 
 from __future__ import annotations
 
 import importlib
-from typing import Any, Final
+from typing import Any
 
-WINGS: Final = ("lab", "lm")
-"""`add_commands` of its `cli.commands` adds its commands to the command line."""
+WINGS = ("lab", "lm")
+"""The names of the wings.
 
-_DOORS: Final = {
+A wing adds its commands by the function `add_commands` in its module `cli.commands`.
+"""
+
+_DOORS = {
     "check_tracker": "lab.tracking:check",
+    "described_presets": "lm.cli.local:described_presets",
+    "format_products": "lm.models.format_times:format_products",
     "follow_run": "lab.tracking.live:LiveTracking",
+    "local_rows": "lm.cli.local:local_rows",
+    "local_table": "lm.cli.local:local_table",
     "purchases_for": "lab.what_if.offers:offers",
 }
-"""What else the core or the other wing asks of a wing, by name."""
+"""Name for `open_door` -> "module:name" of a function or class in a wing.
+
+These are the other objects that the core, or another wing, uses.
+"""
 
 
 def open_door(name: str) -> Any:
-    """Return the function or class of a wing that has this *name* here."""
+    """Return the function or class that _DOORS lists under *name*."""
     module, _, attribute = _DOORS[name].partition(":")
     return getattr(importlib.import_module(f"simcluster.{module}"), attribute)
 

@@ -1,7 +1,8 @@
-"""`make by-hand`: nodes that are started by hand end with the simulator's bits, and no variable says how many threads.
+"""`make by-hand`: check that nodes started by hand end with the simulator's weights, bit for bit.
 
-Every command runs in a process of its own, without any variable whose name ends with _NUM_THREADS, so that a thread
-which does not set its number itself computes on all cores. `--portable` has all of them compute by portable kernels.
+Every command runs in a separate process, and the environment has no variable named *_NUM_THREADS.
+So code that forgets to limit its threads computes on all cores, and its bits differ. With
+`--portable`, all nodes compute with portable kernels.
 """
 
 from __future__ import annotations
@@ -24,14 +25,17 @@ from tests.support.socket_runs import GUARD_S, free_port
 
 ALGORITHMS = ("sync_ps", "all_reduce_dp", "zero", "pipeline")
 SIZES = ((64, 32), (512, 256), (1024, 512))
-"""Hidden units and batch: of the last two, OpenMP parts the products among all the threads that it has."""
+"""(hidden units, batch size).
+
+With the last two, OpenMP splits matrix products among its threads.
+"""
 NODES = ("a", "b")
-UNNEEDED = ("pandas", "plotly", "pyarrow")
-"""Half of what pip installs: a node does without (docs/shelf.md)."""
+UNNEEDED = ("pandas", "plotly", "pyarrow", "defusedxml")
+"""Packages that a node does not need, which are half of what pip installs: see docs/shelf.md."""
 
 
 class Ended(NamedTuple):
-    """Weights of every node of the simulator, and of the hand-started run."""
+    """Node -> hash of its weights, in the simulator and in the run started by hand."""
 
     simulated: dict[str, str]
     real: dict[str, str]
@@ -51,9 +55,14 @@ def experiment(algorithm: str, hidden: int, batch: int) -> dict[str, Any]:
 
 
 def both(folder: Path, algorithm: str, hidden: int, batch: int, *, portable: bool = False) -> Ended:
-    """Run it in the simulator, then by hand; *folder* is empty."""
-    file, key, meeting = folder / "experiment.json", folder / "key", f"127.0.0.1:{free_port()}"
-    file.write_text(json.dumps(experiment(algorithm, hidden, batch)))  # which is YAML, too
+    """Run one experiment in the simulator, then with nodes started by hand.
+
+    *folder* must be empty.
+    """
+    file = folder / "experiment.json"
+    key = folder / "key"
+    meeting = f"127.0.0.1:{free_port()}"
+    file.write_text(json.dumps(experiment(algorithm, hidden, batch)))  # JSON is valid YAML
     run = ["run", str(file), "--no-report", *(["--option", "portable=true"] if portable else [])]
     write_key(key, generate_key())
     absent = folder / "absent"

@@ -1,8 +1,10 @@
-"""`python -m tools.changed`: the tests of the parts that changed, as arguments for pytest; nothing if none did.
+"""`python -m tools.changed`: print the tests of changed parts, as arguments for pytest.
 
-A part is a package with the tests in the directory of its name. What counts is every commit since BASE (a variable of
-the environment), by default since the last one that is a day older than the newest: what lands together is written in
-hours. Without such a commit, or without git, every part has changed.
+A part is a package together with the directory of its tests, which has the same name. A part has
+changed if a commit after BASE, an environment variable, touches it. By default, BASE is the newest
+commit that is at least a day older than the last one, since related commits are only hours apart.
+Without such a commit or without git, every part counts as changed. The output is empty if no part
+has changed.
 """
 
 from __future__ import annotations
@@ -22,17 +24,24 @@ PLACES = {
     "backends/simcluster_backends": "tests/backends",
     "simcluster": "tests/core",
 }
-"""Directories with a package for each part, the innermost first, and those with its tests."""
+"""Directory of packages -> directory of their tests.
+
+Nested directories come before the directories that contain them.
+"""
 
 WHOLE = ("docs", "experiments", "notebooks", "schemas", "topologies")
-"""What users read and run: tests/whole has the tests of it, and tests/notebooks those of the answers."""
+"""Directories of files for users, which tests/whole and tests/notebooks check."""
+
+VERIFIED = ("simcluster/algorithms", "simcluster/collectives", "simcluster/compression", "simcluster/overlays")
+VERIFYING = "tests/lab/verify"
+"""Parts whose defects `verify` finds, and its tests, which find most of the planted ones."""
 
 EVERYTHING = "tests/whole"
-"""Tests of the whole library, which any part of it may break."""
+"""Tests of the whole library, which a change in any part may break."""
 
 
 def parts_of(files: Iterable[str]) -> list[str]:
-    """Return the test files and directories of the parts that *files*, relative to the repository, are of."""
+    """Return the tests for *files*, whose paths are relative to the root of the repository."""
     found: set[str] = set()
     for file in files:
         found.update(_part_of(PurePosixPath(file)))
@@ -54,14 +63,13 @@ def _part_of(file: PurePosixPath) -> Iterable[str]:
     for source, tests in PLACES.items():
         if file.is_relative_to(source):
             part = file.relative_to(source).parts[0]
-            return (
-                [f"{tests}/{part}", f"{tests}/test_{part}", EVERYTHING] if not part.startswith("__") else [EVERYTHING]
-            )
+            own = [] if part.startswith("__") else [f"{tests}/{part}", f"{tests}/test_{part}"]
+            return [*own, EVERYTHING, *([VERIFYING] if any(map(file.is_relative_to, VERIFIED)) else [])]
     return []
 
 
 def changed_files() -> list[str] | None:
-    """Return the files that changed since BASE; None if that is unknown."""
+    """Return the files that changed since BASE, or None if BASE is unknown."""
     base = os.environ.get("BASE") or _commit_of_the_day_before()
     said = _git("diff", "--name-only", base, "HEAD") if base else None
     return None if said is None else said.splitlines()

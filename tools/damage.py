@@ -1,8 +1,11 @@
-"""Seeded damage to run folders, and what each command says of them. `python -m tools.damage --seeds 1000 [--first N]`.
+"""Checks of commands that read run folders: each seed damages one file of a folder.
 
-Each seed damages one file of a copy of a run, a real run, a sweep or a what-if, and gives the folder to one command in
-this process. The command ends with exit code 0, or with 2 and a sentence, without a traceback, and leaves everything
-outside its folder and its output as it was.
+    python -m tools.damage --seeds 1000 [--first N]
+
+Each seed copies a simulated run, a real run, a sweep or a what-if, damages one file of the copy,
+and runs one command on the copy in this process. The command must end without a traceback, with
+exit code 0, or with 2 and an error message. Outside the copy and its output, the command must not
+change anything.
 """
 
 from __future__ import annotations
@@ -99,14 +102,17 @@ TARGETS: dict[str, tuple[tuple[str, ...], ...]] = {
 
 
 class Ending(NamedTuple):
-    """The *code* with which a command ended, or the traceback of what it raised, and its standard error."""
+    """The exit *code* of a command and its standard error.
+
+    If the command raised an exception, *code* is None and *error* is the traceback.
+    """
 
     code: int | None
     error: str
 
 
 def make(folder: Path, kinds: Sequence[str]) -> dict[str, Path]:
-    """Write one whole folder of each of *kinds* below *folder*."""
+    """Write an undamaged folder for each of *kinds* into *folder*. Return kind -> folder."""
     makers: dict[str, Callable[[Path], object]] = {
         "run": lambda out: simcluster.run(EXPERIMENT, out=out, report=False),
         "sweep": lambda out: simcluster.sweep(EXPERIMENT, {"seed": [1, 2]}, out=out, report=False, jobs=1),
@@ -123,7 +129,7 @@ def contents(folder: Path) -> dict[str, bytes]:
 
 
 def damage(path: Path, elsewhere: Path, rng: random.Random) -> str:
-    """Damage the file at *path*; return how."""
+    """Damage the file at *path*. Return a description of the damage."""
     content = path.read_bytes()
     kinds = ["truncated", "empty", "missing", "link", "loop", "folder", "other bytes", "not UTF-8", "a flipped byte"]
     structured = path.suffix in (".json", ".yaml")
@@ -152,7 +158,7 @@ def damage(path: Path, elsewhere: Path, rng: random.Random) -> str:
 
 
 def places(data: Any) -> list[tuple[Any, Any]]:
-    """Return (mapping or list, key) of every value in *data*, but only of the first three of a list."""
+    """Return (container, key) of the values in *data*, but at most the first three of each list."""
     found = []
     for key in data if isinstance(data, dict) else range(min(3, len(data))) if isinstance(data, list) else ():
         found += [(data, key), *places(data[key])]
@@ -168,12 +174,12 @@ def _change_field(path: Path, content: bytes, rng: random.Random) -> str:
         path.write_text(json.dumps(document))
         return f"without {key}"
     place[key] = value
-    path.write_text(json.dumps(document))  # JSON is YAML, too
+    path.write_text(json.dumps(document))  # JSON is valid YAML
     return f"{key}={str(value)[:40]!r}"
 
 
 def call(words: Sequence[str]) -> Ending:
-    """Run the command of *words* in this process."""
+    """Run `simcluster` with the arguments *words* in this process."""
     out, error = io.StringIO(), io.StringIO()
     with (
         mock.patch.object(sys, "argv", ["simcluster", *words]),
@@ -192,10 +198,12 @@ def call(words: Sequence[str]) -> Ending:
 
 
 def try_seed(seed: int, whole: dict[str, Path], folder: Path) -> tuple[str, str]:
-    """Return (what was done, what is wrong with how the command ended, or nothing)."""
+    """Return (description of the trial, problem with the end of the command or "")."""
     rng = random.Random(seed)
     kind = rng.choice(sorted(whole))
-    run, out, elsewhere = folder / "run", folder / "out", folder / "elsewhere"
+    run = folder / "run"
+    out = folder / "out"
+    elsewhere = folder / "elsewhere"
     shutil.copytree(whole[kind], run)
     out.mkdir()
     elsewhere.mkdir()
@@ -211,7 +219,7 @@ def try_seed(seed: int, whole: dict[str, Path], folder: Path) -> tuple[str, str]
     end = call(words)
     about = f"seed {seed}: {kind}/{path.relative_to(run)} {done}: {' '.join(words)}"
     wrong = ""
-    # A damaged experiment may be another valid one, whose run fails.
+    # The damaged experiment may still be valid, and its run may fail.
     fine = (0, 1, 2) if words[0] in ("resume", "replay", "sweep") else (0, 2)
     if end.code not in fine or "Traceback" in end.error or (end.code and not end.error.strip()) or "\x1b" in end.error:
         wrong = f"exit {end.code}: {end.error[-3000:]}"

@@ -1,4 +1,7 @@
-"""Makes the figures of docs/figures.md by the commands that stand under them: `make figures`, which takes minutes."""
+"""`make figures`: makes the figures of docs/figures.md with the commands on that page.
+
+This takes minutes.
+"""
 
 from __future__ import annotations
 
@@ -13,13 +16,13 @@ PAGE = ROOT / "docs" / "figures.md"
 
 
 def commands(page: str) -> list[list[str]]:
-    """The commands of *page* that make something, as words, in order."""
+    """Return the commands of *page* that write a figure, in order. Each is a list of words."""
     words = [shlex.split(line) for line in page.splitlines() if line.startswith("    simcluster ")]
     return [found for found in words if "--out" in found and "FOLDER" not in found]
 
 
 def main(arguments: Sequence[str]) -> None:
-    """Runs all of them, or those that have *arguments* among their words."""
+    """Run all commands or, if there are *arguments*, those that contain any of these words."""
     for words in commands(PAGE.read_text(encoding="utf-8")):
         if arguments and not set(arguments) & set(words):
             continue

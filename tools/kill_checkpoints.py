@@ -1,7 +1,9 @@
-"""Kills runs with -9 while they write checkpoints, and looks for the last complete one: `make kill-checkpoints`.
+"""`make kill-checkpoints`: kills runs while they write checkpoints, and checks the last complete
+one.
 
-A run keeps every step, in a process of its own. That says when it begins to write a checkpoint and when one is
-complete; at a random moment in between, of a random checkpoint, it is killed.
+A run in a separate process writes a checkpoint after every step. It reports when it begins to write
+one and when one is complete. After it has begun a random checkpoint, it is killed by SIGKILL at a
+random moment.
 """
 
 from __future__ import annotations
@@ -28,7 +30,10 @@ PATIENCE_S = 300.0
 
 
 def experiment(steps: int = 40, hidden: int = 64, **keys: Any) -> dict[str, Any]:
-    """Four ranks whose weights and optimizers differ: nine files a checkpoint, the manifest among them."""
+    """Return an experiment with nine files per checkpoint.
+
+    Its four ranks have different weights and optimizers.
+    """
     return {
         "topology": "thunderbolt-mesh-4",
         "algorithm": {"name": "d_psgd"},
@@ -41,8 +46,10 @@ def experiment(steps: int = 40, hidden: int = 64, **keys: Any) -> dict[str, Any]
 
 @dataclass
 class Found:
-    """After a kill: the step that was *told* to be complete before, that which was *found*, and whether anything was
-    half done (*litter*).
+    """The state after a kill: the last step *told* to be complete, and the last step *found*
+    complete.
+
+    *litter* tells whether half-written files are left.
     """
 
     told: int
@@ -51,7 +58,11 @@ class Found:
 
 
 def kill_once(folder: Path, chance: random.Random, backend: str = "sim", most: int = 12) -> Found:
-    """Runs, kills, looks. Raises CheckpointError if no checkpoint is complete, AssertionError if it is too old."""
+    """Start a run, kill it while it writes a random checkpoint, and return the state of its folder.
+
+    Raise CheckpointError if there is no complete checkpoint. Raise AssertionError if the last one
+    is older than the run reported.
+    """
     read, write = os.pipe()
     child = os.fork()
     if child == 0:
@@ -59,7 +70,10 @@ def kill_once(folder: Path, chance: random.Random, backend: str = "sim", most: i
         _run(folder, backend, write, experiment(checkpoint={"every": 1, "keep": 2}))
     os.close(write)
     at = chance.randrange(2, most)
-    told, began_s, took_s, seen = 0, 0.0, 0.0, 0
+    told = 0
+    began_s = 0.0
+    took_s = 0.0
+    seen = 0
     try:
         for line in _lines(read):
             if line.startswith("begin"):
@@ -78,7 +92,7 @@ def kill_once(folder: Path, chance: random.Random, backend: str = "sim", most: i
 
 
 def plain(steps: int, **keys: Any) -> dict[str, Any]:
-    """Four ranks that average gradients."""
+    """Return an experiment of four ranks that average gradients."""
     return {
         "topology": "thunderbolt-mesh-4",
         "algorithm": {"name": "all_reduce_dp"},
@@ -89,7 +103,10 @@ def plain(steps: int, **keys: Any) -> dict[str, Any]:
 
 
 def half_way(folder: Path, backend: str, steps: int) -> str | None:
-    """Trains for *steps*, is killed after half of them, and resumes: the hash of the weights at the end."""
+    """Start a run of *steps* steps, kill it after half of them, and resume it.
+
+    Return the hash of the final weights.
+    """
     read, write = os.pipe()
     child = os.fork()
     if child == 0:
@@ -110,18 +127,24 @@ def half_way(folder: Path, backend: str, steps: int) -> str | None:
 
 
 def look(folder: Path, told: int) -> Found:
-    """What there is after a kill."""
+    """Check the folder of a killed run, and return its state.
+
+    *told* is the last step that the run reported as complete.
+    """
     inner = folder / "checkpoints"
     named = {file.sha256 for one in checkpoints(folder) for rank in one.manifest.ranks for file in rank.files.values()}
     litter = any(path.stem not in named for path in (inner / SHARDS).iterdir()) or any(inner.glob(".partial-*"))
-    found = latest(folder)  # reads every byte of it
+    found = latest(folder)  # reads every byte of the checkpoint
     assert found.step >= told, f"step {told} was complete, and {found.step} is the last that is found"
     assert {rank.step for rank in found.manifest.ranks} == {found.step}, "shards of several steps"
     return Found(told, found.step, litter)
 
 
 def _run(folder: Path, backend: str, write: int, keys: dict[str, Any]) -> None:
-    """The run, in a process of its own; never returns."""
+    """Run the experiment in this forked process, and report its checkpoints to the pipe *write*.
+
+    Then exit the process.
+    """
     add, commit = Gather.add, Store.commit
     started: set[int] = set()
 
@@ -147,7 +170,10 @@ def _run(folder: Path, backend: str, write: int, keys: dict[str, Any]) -> None:
 
 
 def _lines(read: int) -> Any:
-    """Lines as they come, until the other end is closed."""
+    """Yield lines from the pipe *read* until its other end is closed.
+
+    Raise TimeoutError if none arrives for PATIENCE_S.
+    """
     rest = b""
     while True:
         ready, _, _ = select.select([read], [], [], PATIENCE_S)
@@ -167,7 +193,8 @@ def main() -> None:
     parser.add_argument("--steps", type=int, default=200, help="of the runs that are killed after half of them")
     parser.add_argument("--seed", type=int, default=0)
     asked = parser.parse_args()
-    use_one_thread()  # a child that is forked from threads of OpenMP waits for them for ever
+    # A child forked from a process with OpenMP threads would wait forever for these threads.
+    use_one_thread()
     chance = random.Random(asked.seed)
     found: list[Found] = []
     exact = 0

@@ -1,7 +1,8 @@
-"""`python -m tools.size`: count the code tokens of every package, and compare their sums with the limits.
+"""`python -m tools.size`: count the code tokens of every package, and check the limits on their
+sums.
 
-A code token is any token of `tokenize` that is not a comment, a line break, a change of indentation, or a string that
-is a statement by itself, such as a docstring. The program exits with 1 if a limit is exceeded.
+A code token is any token of `tokenize` except comments, line breaks, changes of indentation, and
+strings that are statements, such as docstrings. The program exits with 1 if a limit is exceeded.
 """
 
 from __future__ import annotations
@@ -50,7 +51,7 @@ def main() -> int:
 
 
 def place(path: Path) -> tuple[str, str]:
-    """Return the part of the project that a file belongs to, and its package in that part."""
+    """Return (part of the project, package in that part) of the file at *path*."""
     top, below = path.parts[0], path.parts[1:]
     if top in ("tests", "tools"):
         return "tests and tools", "tools" if top == "tools" else "/".join(path.parts[:2])
@@ -62,7 +63,7 @@ def place(path: Path) -> tuple[str, str]:
 
 
 def code_tokens(path: Path) -> int:
-    """Count the code tokens of a file."""
+    """Return the number of code tokens in a file."""
     tree = ast.parse(path.read_bytes())
     statements = (node.value for node in ast.walk(tree) if isinstance(node, ast.Expr))
     ignored = {

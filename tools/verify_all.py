@@ -1,7 +1,7 @@
-"""`python -m tools.verify_all [NAME...]`: every algorithm and every page that serves a model against all that is
-claimed of it, N = 1, 2, 3, 4, 7, on both backends. That takes minutes; a quick part of it is in the tests.
+"""`python -m tools.verify_all [NAME...]`: verify all algorithms, and all pages that serve a model.
 
-Each algorithm is the command's, in a process of its own, two at once.
+All claims are checked on 1, 2, 3, 4 and 7 nodes and on both backends. This takes minutes, so the
+tests check only some of them. Two commands run at a time.
 """
 
 from __future__ import annotations
@@ -21,7 +21,10 @@ LIMIT_S = 900.0
 
 
 def _verify(name: str) -> tuple[str, float, dict[str, Any] | str]:
-    """(name, seconds, what the command printed or why it did not)."""
+    """Run `simcluster verify` for *name*.
+
+    Return (name, seconds, the command's result or its error message).
+    """
     began_s = time.monotonic()
     try:
         done = subprocess.run(
@@ -35,7 +38,7 @@ def _verify(name: str) -> tuple[str, float, dict[str, Any] | str]:
 
 
 def main(names: list[str]) -> int:
-    """0 if nothing fails."""
+    """Verify *names*, or everything if there are none. Return the exit code."""
     failing, names = 0, names or [*sorted(ALGORITHMS), *PAGES]
     with ThreadPoolExecutor(AT_ONCE) as pool:
         for name, took_s, said in pool.map(_verify, names):

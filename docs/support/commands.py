@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from simcluster.cli.terminal.help import NODES
-from tests.support.reference import commands
+from tools.reference import commands
 
 
 def page() -> str:

@@ -35,10 +35,14 @@ def _write(app: Any, error: Exception | None) -> None:
 
 
 def _copy_files(app: Any, folder: Path) -> None:
-    """Copy pictures and files that pages lead to: the links of the copies are those of the sources."""
+    """Copy pictures and files that pages lead to: the links of the copies are those of the sources.
+
+    Pictures that a cell draws are below build; no copy has them.
+    """
     for name in {*app.env.images, *app.env.dlfiles}:
         source, path = Path(app.srcdir) / name, folder / name
-        if source.is_file() and path.resolve().is_relative_to(folder.resolve()):
+        is_drawn = source.is_relative_to(Path(app.srcdir) / "build")
+        if not is_drawn and source.is_file() and path.resolve().is_relative_to(folder.resolve()):
             path.parent.mkdir(parents=True, exist_ok=True)
             shutil.copyfile(source, path)
 

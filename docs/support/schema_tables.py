@@ -7,8 +7,8 @@ import re
 from collections.abc import Container, Iterator
 from typing import Any
 
-from simcluster.schemas.experiment import experiment_schema
-from simcluster.schemas.topology import topology_schema
+from tools.schemas.experiment import experiment_schema
+from tools.schemas.topology import topology_schema
 
 EXAMPLES = {  # the first unit of a quantity: what it is
     "ns": "a time, such as `5 ms`",

@@ -1,7 +1,9 @@
-"""The algorithms, one file each, written to read like its paper. The imports below are the list of them.
+"""The algorithms, one file each. Each file reads like the paper it implements.
 
-A user's own algorithm can use the same tools: `steps` and `rounds` are the loop, `resumable` holds the variables that a
-checkpoint keeps, `Lag` the results that are applied late.
+The imports below list them all.
+
+A user's own algorithm can use the same tools: `steps` and `rounds` are its loop, `resumable` holds
+the variables that a checkpoint keeps, and `Lag` holds results that are applied late.
 """
 
 from collections.abc import Callable
@@ -41,4 +43,7 @@ from simcluster.algorithms.steps import steps as steps
 ALGORITHMS: dict[str, Callable[..., Any]] = {
     name: found for name, found in sorted(globals().items()) if facts_of(found) != Facts()
 }
-"""By name, as in `algorithm: sync_ps`; the settings of each are its keyword arguments."""
+"""Name of an algorithm in an experiment, as in `algorithm: sync_ps` -> its function.
+
+The function's keyword arguments are the algorithm's settings.
+"""

@@ -38,48 +38,63 @@ def always(_: Settings) -> bool:
 
 
 def by_samples(_: Settings) -> str:
-    """Return no reason for equal batches: averages weigh by samples."""
+    """Return an empty reason for `Facts.evenly`: the algorithm weights averages by samples, so
+    batches may differ.
+    """
     return ""
 
 
 def all_reduce_messages(vector: float, size: int, schedule: str) -> float:
-    """Return the size of the messages that a rank holds in an all-reduce of a *vector* of this size."""
+    """Return the size of the messages that a rank holds at once in an all-reduce of a vector of
+    size *vector*.
+    """
     if schedule == "naive":
-        return 2.0 * (size - 1) * vector  # one from every peer, and a frozen one to every peer
+        # One vector arrives from every peer, and a frozen copy is sent to every peer.
+        return 2.0 * (size - 1) * vector
     if schedule == "ring":
-        return 2.0 * vector / size if size > 1 else 0.0  # a chunk out and a chunk in
-    return 2.0 * vector  # at most a whole one out and a whole one in
+        return 2.0 * vector / size if size > 1 else 0.0  # one chunk out and one chunk in
+    return 2.0 * vector  # at most one whole vector out and one in
 
 
 @dataclass(frozen=True)
 class Facts:
-    """Facts about an algorithm under given settings. The defaults fit a user's own, `in_step` aside.
+    """Facts about an algorithm under given settings.
 
-    *copies*: copies of the trainable parameters (the size of gradients) that a rank holds besides its replica, at peak;
-    None if unknown. Messages count where they are held: a send holds a frozen copy until it has left, a received
-    message is held until used. *phases*, in place of *copies* where ranks hold parts of the model: what each rank
-    holds in each phase, from a replica without values, the settings, the memory that a whole model takes, and whether
-    processes hold parts, too. *shares*: the shares of the model that a rank holds, at least and on average.
+    The defaults suit a user's own algorithm that does not run in step.
 
-    *world*, *cut*: raise UsageError if the settings do not fit the world size, or if the replica's model cannot be
-    split for it. The algorithm raises the same when it runs. *layered*: whether it uses the model layer by layer.
+    *copies*: the number of copies of the trainable parameters (each the size of the gradients) that
+    a rank holds at peak besides its replica; None if unknown. Messages count where they are held: a
+    send holds a frozen copy until it has left, a received message is held until used. *phases*
+    replaces *copies* where ranks hold parts of the model. It takes a replica without values, the
+    settings, the memory of a whole model, and whether processes, too, hold only their parts; it
+    returns each rank's memory in each phase. *shares*: the shares of the model that a rank holds on
+    average.
 
-    *exact*: whether a resumed run ends bit-identical to an uninterrupted one; if not, training merely continues.
-    *stays*: why it cannot resume with a different world size; empty if it can. *whole*: whether rank 0 holds a whole
-    model at every step. *spares*: the ranks that the others can lose, so a checkpoint may hold older state for
-    them: all except the server, any, or none if one step's state must stay together. *in_step*: see
+    *world*, *cut*: raise UsageError if the settings do not fit the world size, or if the replica's
+    model cannot be split for it. The algorithm raises the same error when it runs. *layered*:
+    whether the algorithm uses the model layer by layer.
+
+    *exact*: whether a resumed run ends bit-identical to an uninterrupted one; if not, it merely
+    continues training. *stays*: why it cannot resume with a different world size; empty if it can.
+    *whole*: whether rank 0 holds a whole model at every step. *spares*: the ranks whose loss the
+    others survive, so a checkpoint may hold older state for them: `workers` (all except the
+    server), `any`, or empty if all ranks' state must come from the same step. *in_step*: see
     `simcluster.regroup.in_step`.
 
-    *apart*: how many more steps than another rank one may have ended, in an algorithm that runs in step.
+    *apart*: in an algorithm that runs in step, the number of steps by which one rank can be ahead
+    of another.
 
-    *places*: chooses the ranks of its stages for `order: auto`; None if there is no such setting. Its last argument:
-    whether all ranks must hold one. *evenly*: why all batches must have one size; empty if averages weigh by samples.
-    *idle*: whether a rank, out of a world size, takes no part. *rests*: whether each rank except 0 that starts with the
-    run does nothing until rank 0 first sends to it, and ends with rank 0: a simulator need not start it before.
-    *working*: the most ranks on which anything happens, out of a world size, in a run of that many steps in which no
-    rank is lost. *keeps_shapes*: whether it changes no tensor's shape in place: replicas without values then share
-    their tensors. *has_model*: whether it trains the replica that it is given. *running*: how running statistics travel
-    with its messages (simcluster.compute.running).
+    *places*: a function that chooses the ranks of the stages for `order: auto`; None if the
+    algorithm has no such setting. Its last argument says whether all ranks must hold a stage.
+    *evenly*: why all batches must have the same size; empty if averages are weighted by samples.
+    *idle*: whether a rank takes no part; arguments are the rank, the world size and the settings.
+    *rests*: whether every rank (except rank 0) that starts with the run does nothing until rank 0
+    first sends to it, and ends with rank 0. The simulator then need not start such a rank earlier.
+    *working*: the maximum number of ranks that do anything if no rank is lost; arguments are the
+    world size, the number of steps and the settings. *keeps_shapes*: whether the algorithm never
+    changes a tensor's shape in place; if so, replicas without values share their tensors.
+    *has_model*: whether the algorithm trains its replica. *running*: how running statistics travel
+    with its messages (see simcluster.compute.running).
     """
 
     copies: Callable[[int, int, Settings], float] | None = None
@@ -104,7 +119,7 @@ class Facts:
     running: Travel = "peers"
 
     def __call__(self, algorithm: Algorithm) -> Algorithm:
-        """Attach these facts to *algorithm*, as its decorator."""
+        """Attach these facts to *algorithm* and return it."""
         setattr(algorithm, _MARK, self)
         return algorithm
 
@@ -117,19 +132,22 @@ class Facts:
         return ""
 
     def parts(self, size: int, settings: Settings) -> bool:
-        """Return whether each of *size* ranks holds less than a whole model, its gradients and its optimizer."""
+        """Return whether a rank, out of *size*, holds only a part of the weights, the gradients or
+        the optimizer state.
+        """
         return min(self.shares(size, settings)) < 1.0
 
     def spared(self, size: int, settings: Settings) -> range:
-        """Return the ranks, out of *size*, that the others can lose."""
-        needs_all = settings.get("output") == "mean" or settings.get("consensus_every")  # the mean of all ranks
+        """Return the ranks, out of *size*, whose loss the others survive."""
+        # Each of these settings averages over all ranks.
+        needs_all = settings.get("output") == "mean" or settings.get("consensus_every")
         if not self.spares or self.why_it_stays(settings) or needs_all:
             return range(0)
         return range(1 if self.spares == "workers" else 0, size)
 
 
 def facts_of(algorithm: object) -> Facts:
-    """Return the facts stated about *algorithm*; the defaults for None and for functions without any."""
+    """Return the facts attached to *algorithm*, or the defaults if there are none."""
     found = getattr(algorithm, _MARK, None)
     return found if isinstance(found, Facts) else Facts()
 
@@ -137,9 +155,10 @@ def facts_of(algorithm: object) -> Facts:
 def in_step(algorithm: Algorithm) -> Algorithm:
     """Declare that ranks run *algorithm* in step, each with a whole model, and that its loop is `steps` or `rounds`.
 
-    That is: no rank ends a step before every rank has begun it; a message is received in the step that sends it, unless
-    a `Lag` holds it in flight; any number of ranks can resume from a checkpoint; every sum is divided by `node.size`;
-    every receive names its tag. When a rank is lost, leaves or joins, the algorithm is cancelled and restarted with the
-    new ranks and a replica that resumes from the last step that all of them have ended.
+    This means that no rank ends a step before every rank has begun it; that a message is received
+    in the step that sends it, unless a `Lag` holds it in flight; that any number of ranks can
+    resume from a checkpoint; that every sum is divided by `node.size`; and that every receive names
+    its tag. When a rank is lost, leaves or joins, the algorithm is cancelled and restarted with the
+    new ranks and a replica that resumes from the last step that all of them have finished.
     """
     return replace(facts_of(algorithm), in_step=True)(algorithm)

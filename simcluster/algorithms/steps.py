@@ -1,4 +1,5 @@
-"""The loop of every algorithm: batches from where the run stands, and a state to resume from after each step.
+"""The loop of every algorithm, which yields the batches that are left, and after each step saves a
+state to resume from.
 
     state = resumable(replica, theta=..., m=...)          # from the checkpoint, or else these values
     async for step, batch in steps(replica, keep=state):  # the body is one step of the paper
@@ -7,7 +8,8 @@
 When the body ends, the step ends: its batches are in the weights, a checkpoint is written if one is due, and a rank
 that was asked to leave does so. Breaking out of the loop skips this for the current step.
 
-A `Lag` holds results that are applied some steps after they were sent off, such as late gradients.
+A `Lag` holds results that are applied some steps after their step sent them off, such as late
+gradients.
 """
 
 from __future__ import annotations
@@ -23,21 +25,29 @@ from simcluster.workloads import Batch, Replica
 
 
 def resumable(replica: Replica, **initial: Any) -> SimpleNamespace:
-    """Return the algorithm's variables by name, from the checkpoint that the run resumes from or else *initial*."""
+    """Return a namespace of the algorithm's variables: their values from the checkpoint if the run
+    resumes, otherwise *initial*.
+    """
     found = replica.restored(**initial)
     return SimpleNamespace(**dict(zip(initial, found if len(initial) > 1 else (found,), strict=True)))
 
 
 class Late:
-    """The *parts* that a step sent off, which may still be in flight, and a *note* for their arrival."""
+    """The *parts* of a result that *step* sent off, which may still be in flight, and a *note* to
+    read when they have arrived.
+    """
 
     def __init__(self, step: int, parts: Sequence[asyncio.Future[Any]], *note: Any) -> None:
-        self.step, self.parts, self.note = step, parts, note
+        self.step = step
+        self.parts = parts
+        self.note = note
         self._results: list[Any] | None = None
 
     @classmethod
     def again(cls, step: int, *saved: Any) -> Late:
-        """Restore from a checkpoint; *saved* is the note followed by the results."""
+        """Restore a result from a checkpoint; *saved* is its note followed by the results of its
+        parts.
+        """
         late = cls(step, [], *saved[:-1])
         late._results = saved[-1]
         return late
@@ -54,7 +64,8 @@ class Late:
 
 
 class Lag:
-    """Results that are applied *depth* rounds of *size* batches after they were sent off, oldest first.
+    """Results that are applied *depth* rounds (of *size* batches each) after they were sent off,
+    oldest first.
 
         async for step, batch in steps(replica, lag=lag):
             lag.send_off(Late(step, [group.create_task(...)], loss))
@@ -63,17 +74,21 @@ class Lag:
         for late in lag.rest():
             ...
 
-    A checkpoint waits for the results in flight and keeps them; on resume, *again* turns each into a `Late`. A group
-    that loses a rank does not wait: it resumes from the last step whose result was applied. *lacking*: whether the
-    weights lack a step's batches until its result is applied, as with late gradients; false for late means of weights.
-    *apart*: how many more results than another rank one may have applied; *depth* by default.
+    A checkpoint waits for the results in flight and keeps them; on resume, *again* turns each saved
+    result into a `Late`. A group that loses a rank does not wait for results: it resumes from the
+    last step whose result was applied. *lacking*: whether the weights lack a step's batches until
+    its result is applied, as with late gradients; false for late means of weights. *apart*: the
+    number of results by which one rank can be ahead of another; *depth* by default.
     """
 
     def __init__(
         self, replica: Replica, depth: int, *, size: int = 1, lacking: bool = True, apart: int | None = None,
         again: Callable[..., Late] = Late.again,
     ) -> None:  # fmt: skip
-        self._replica, self._depth, self._size, self._lacking = replica, depth, size, lacking
+        self._replica = replica
+        self._depth = depth
+        self._size = size
+        self._lacking = lacking
         self._apart = depth if apart is None else apart
         self._in_flight = deque(again(*saved) for saved in replica.restored(under_way=[]))
         self._landed = 0
@@ -84,7 +99,7 @@ class Lag:
         return sum(not all(part.done() for part in late.parts) for late in self._in_flight)
 
     def send_off(self, late: Late) -> None:
-        """Hold *late*, the newest, until it is due."""
+        """Hold *late*, which must be the newest result, until it is due."""
         self._in_flight.append(late)
 
     def due(self, step: int) -> Iterator[Late]:
@@ -93,12 +108,16 @@ class Lag:
             yield self._land(step)
 
     def rest(self) -> Iterator[Late]:
-        """Yield everything still in flight, oldest first, at or after the last step."""
+        """Yield all results that have not been applied, oldest first. Call this at or after the
+        last step.
+        """
         while self._in_flight:
             yield self._land(self._replica.steps)
 
     async def state(self, step: int) -> dict[str, Any]:
-        """Return the arguments for `Progress.checkpoint` at *step*, waiting for results only if a checkpoint is due."""
+        """Return the arguments for `Progress.checkpoint` at *step*. Wait for results only if a
+        checkpoint is due.
+        """
         landed, self._landed = self._landed, 0
         due = self._replica.is_due(step)
         kept = [[late.step, *late.note, await late.saved()] for late in self._in_flight] if due else []
@@ -114,18 +133,24 @@ class Lag:
 
 
 class rounds(AsyncIterator[tuple[int, Iterator[Batch]]]):
-    """Yield (step, batches) of each remaining round: *size* batches, after which *step* batches are done.
+    """Yield (step, batches) for each remaining round of *size* batches; after the round, *step*
+    batches are done.
 
-    Use up all of *batches*: each is drawn on demand, and the next round starts after them. *keep*: the result of
-    `resumable`. *lag*: the results in flight. *joined*: a batch joins those of all ranks. *how*: passed on to
-    `Progress.checkpoint` (`loose`, `places`).
+    Use up all of *batches*: each one is drawn on demand, and the next round starts after the last
+    one drawn. *keep*: the result of `resumable`. *lag*: the results in flight. *joined*: whether
+    each batch is the joined batch of all ranks. *how*: options of `Progress.checkpoint` (`loose`,
+    `places`).
     """
 
     def __init__(
         self, replica: Replica, size: int, *, keep: SimpleNamespace | None = None, lag: Lag | None = None,
         joined: bool = False, **how: Any,
     ) -> None:  # fmt: skip
-        self._replica, self._size, self._keep, self._lag, self._how = replica, size, keep, lag, how
+        self._replica = replica
+        self._size = size
+        self._keep = keep
+        self._lag = lag
+        self._how = how
         self._batches: Iterator[Batch] = replica.joined_batches() if joined else replica.batches()
         self._first = self._step = replica.done
 
@@ -143,7 +168,9 @@ class rounds(AsyncIterator[tuple[int, Iterator[Batch]]]):
 
 
 class steps(AsyncIterator[tuple[int, Batch]]):
-    """Yield (step, batch) of each remaining step, counted from 1: rounds of one batch, with the same options."""
+    """Yield (step, batch) for each remaining step, counted from 1. These are `rounds` of one batch,
+    with the same options.
+    """
 
     def __init__(self, replica: Replica, **how: Any) -> None:
         self._rounds = rounds(replica, 1, **how)

@@ -1,4 +1,7 @@
-"""An algorithm's own arithmetic on the device's clock, its cost counted once per kind of work and shapes."""
+"""Timing of an algorithm's own arithmetic on the device's clock.
+
+The cost is counted once per function and shapes of its arguments.
+"""
 
 from __future__ import annotations
 
@@ -16,16 +19,18 @@ from simcluster.workloads.operator_costs import elementwise_cost
 T = TypeVar("T")
 
 FEW = 2**20
-"""The most numbers of work that is counted on zeros: without values, torch would first import its compiler."""
+"""The maximum number of elements for which work is counted by running it on zeros. Larger work runs
+on meta tensors, for which torch imports its compiler.
+"""
 
 
 async def timed(node: Transport, work: Callable[..., T], *args: Any) -> T:
     r"""Run *work(\\*args)* on this node's device; *work* is a module-level function, *args* are tensors, lists of them,
     or numbers.
 
-    The cost depends on shapes alone, not on values, nor on whether anything is computed. So does the result for tensors
-    without values: it is found once for all nodes. A number that decides a size is whole: a float changes no cost,
-    except if it is 0.
+    The cost depends only on shapes: neither on values nor on whether the tensors have values. If
+    they have none, the result also depends only on shapes, so it is computed once for all nodes.
+    All floats except 0 count as equal, so a number that decides a size must be an int.
     """
     counted = _counted(work, tuple([_shape(arg) for arg in args]))
     if counted.is_known:
@@ -40,7 +45,10 @@ def cost_of(work: Callable[..., Any], *args: Any) -> Cost:
 
 
 class CountedWork(NamedTuple):
-    """The *cost* of a kind of work, and what it returns; *is_known*: it gets no values, and returns None or tensors."""
+    """The *cost* of a function on arguments of some shapes.
+
+    If *is_known*, *found* is its result: tensors without values, or None.
+    """
 
     cost: Cost
     is_known: bool
@@ -49,7 +57,7 @@ class CountedWork(NamedTuple):
 
 @lru_cache(maxsize=1024)
 def _counted(work: Callable[..., Any], shapes: tuple[Any, ...]) -> CountedWork:
-    device = "cpu" if _numbers(shapes) <= FEW else "meta"
+    device = "cpu" if sum(math.prod(size) for _, size, _, _ in _tensors(shapes)) <= FEW else "meta"
     args, results = [_empty(shape, device) for shape in shapes], []
     cost = elementwise_cost(lambda: results.append(work(*args)))
     found, given = results[0], [*_tensors(shapes)]
@@ -60,14 +68,20 @@ def _counted(work: Callable[..., Any], shapes: tuple[Any, ...]) -> CountedWork:
 
 
 def _again(found: Any) -> Any:
-    """Return *found*, None or tensors, without values, in separate tensors: reshaping one in place affects no other."""
+    """Return new tensors without values and with the shapes of *found*. They are new so that
+    reshaping one in place affects no other node's.
+
+    None stays None.
+    """
     if isinstance(found, Tensor):
         return found.detach() if found.is_meta else found.new_empty(found.shape, device="meta")
     return found if found is None else type(found)([_again(part) for part in found])
 
 
 def _shape(arg: Any) -> Any:
-    """Return what the cost of work on *arg* depends on, of a float that is not 0 nothing, and whether it has values."""
+    """Return a key of everything in *arg* that the cost of work can depend on: the shapes of
+    tensors and the values of other arguments, where a float counts as 0 or 1.
+    """
     if isinstance(arg, Tensor):
         return Tensor, arg.shape, arg.dtype, arg.is_meta
     if type(arg) is float:
@@ -80,7 +94,7 @@ def _is_tensor(shape: Any) -> bool:
 
 
 def _tensors(shape: Any) -> Iterator[Any]:
-    """Yield the tensors of *shape*, in which they are nested."""
+    """Yield the keys of all tensors in *shape*, at any depth."""
     if _is_tensor(shape):
         yield shape
     elif isinstance(shape, tuple):
@@ -92,8 +106,3 @@ def _empty(shape: Any, device: str) -> Any:
     if _is_tensor(shape):
         return torch.zeros(shape[1], dtype=shape[2], device=device)
     return [_empty(part, device) for part in shape] if isinstance(shape, tuple) else shape
-
-
-def _numbers(shapes: Any) -> int:
-    """Return how many numbers the tensors of *shapes* have together."""
-    return sum(math.prod(size) for _, size, _, _ in _tensors(shapes))

@@ -1,4 +1,8 @@
-"""Joins the shards of ranks to checkpoints: all of one step, or rank 0's with the others' latest."""
+"""Join the ranks' shards into checkpoints.
+
+A checkpoint has all ranks' shards of one step or, if ranks are not in step, rank 0's shard and the
+latest shard of every other rank.
+"""
 
 from __future__ import annotations
 
@@ -15,9 +19,10 @@ from simcluster.errors import CheckpointWarning
 
 
 class Gather:
-    """The checkpoints of a run of *size* ranks with the resolved experiment *config*, written to *store*.
+    """A writer of the checkpoints of a run of *size* ranks to *store*.
 
-    The others continue without those in *spared*. *admits*: a rank that comes back takes part again, except rank 0.
+    *config* is the resolved experiment. If a rank in *spared* is lost, the other ranks continue
+    without it. *admits*: whether a rank that rejoins takes part again; rank 0 never does.
     *happened_s*: see `Manifest`.
     """
 
@@ -31,12 +36,16 @@ class Gather:
         admits: bool = False,
         happened_s: float | None = None,
     ) -> None:
-        self._store, self._config, self._size = store, dict(config), size
-        self._spared, self._admits, self._happened_s = spared, admits, happened_s
+        self._store = store
+        self._config = dict(config)
+        self._size = size
+        self._spared = spared
+        self._admits = admits
+        self._happened_s = happened_s
         self._steps: dict[int, dict[int, RankEntry]] = {}
         self._judged: dict[int, dict[str, float]] = {}
         self._last: dict[int, RankEntry] = {}
-        self._gone: set[int] = set()  # ranks that have been lost: none of them takes part again, unless it is admitted
+        self._gone: set[int] = set()  # lost ranks, which take part again only if they are admitted
         self._without: dict[int, int] = {}  # lost rank -> the first step that all others handed in without it
         self._failed: dict[int, str] = {}
         self._due = False
@@ -44,22 +53,28 @@ class Gather:
         self.written: list[int] = []
 
     def add(self, shard: Shard, lost: Collection[int] = ()) -> None:
-        """Add *shard*, handed in after the ranks *lost* were lost. Failures to write are warned of."""
+        """Add *shard*; the ranks *lost* had been lost when it was handed in.
+
+        Warn if it cannot be written.
+        """
         self._gone.update(lost)
         if shard.group < self._group or (not shard.group and self._is_apart(shard)):
-            return  # of an earlier group, or of a rank that trains alone
+            return  # the shard is of an earlier group, or of a rank that trains alone
         if shard.group > self._group:
             self._forget(shard.step - 1)
             self._group, self._size = shard.group, shard.size
         if shard.step in self._failed or (self.written and shard.step <= self.written[-1] and not shard.loose):
-            return  # the others' parts could not be written, or a rejoined rank repeats the step
+            # Other ranks' parts of this step could not be written, or a rank that rejoined repeats
+            # the step.
+            return
         try:
             files = {name: self._store.put(content) for name, content in shard.files.items()}
             entry = RankEntry(shard.rank, shard.step, shard.batches, shard.time_s, shard.trees, files)
             self._last[shard.rank] = entry
             if shard.judged:
                 self._judged[shard.step] = dict(shard.judged)
-            if shard.loose:  # rank 0's with the others' latest, once each of them has handed one in
+            # Commit rank 0's shard with the others' latest, once each rank has handed one in.
+            if shard.loose:
                 self._due = self._due or shard.rank == 0
                 if self._due and len(self._last) == self._size:
                     self._due = False
@@ -70,38 +85,46 @@ class Gather:
             self._give_up(shard.step, error)
 
     def _is_apart(self, shard: Shard) -> bool:
-        """Return whether *shard* is of a later life than the others' steps belong to: its weights are not theirs."""
+        """Return whether *shard* is of a rank that rejoined and trains alone, so that its weights
+        differ from those of the other ranks.
+        """
         return shard.incarnation > 0 and not (shard.rank > 0 and (self._admits or shard.loose))
 
     def _out(self, lost: Collection[int]) -> Collection[int]:
-        """Return the ranks without which a checkpoint may be complete. A regrouped run has none."""
+        """Return the ranks that a checkpoint may lack: none after the ranks have regrouped."""
         if self._group:
             return ()
         return lost if self._admits else self._gone
 
     def begin_again(self, step: int) -> None:
-        """Forget what was handed in after the checkpoint of *step*: the run resumes there."""
+        """Forget all shards handed in after *step*, since the run resumes from the checkpoint of
+        that step.
+        """
         self._gone.clear()
         self._group, self._size = 0, self._first_size
         self._forget(step)
 
     def attempt_ended(self, time_s: float) -> None:
-        """Note in every later manifest that faults of the plan until *time_s* have happened."""
+        """Record in every later manifest that all faults planned up to *time_s* have happened."""
         self._happened_s = max(time_s, self._happened_s or 0.0)
 
     def _forget(self, step: int) -> None:
-        """Forget what was handed in, and that anything after *step* was written."""
+        """Forget all shards handed in, and stop counting the checkpoints after *step* as
+        written.
+        """
         for table in (self._steps, self._judged, self._last, self._without):
             table.clear()
         self._due = False
         self.written = [at for at in self.written if at <= step]
 
     def close(self) -> None:
-        """Stop: discard what was handed in for checkpoints that are not complete."""
+        """Discard the shards of incomplete checkpoints."""
         self._store.discard()
 
     def summary(self) -> dict[str, Any]:
-        """Return, for summary.json, the checkpoints written and incomplete, the last step, and write failures."""
+        """Return the entries for summary.json: the numbers of complete and incomplete checkpoints,
+        the last step, the run's id, and write failures.
+        """
         incomplete = sum(1 for step in self._steps if step not in self.written and step not in self._failed)
         last_step = self.written[-1] if self.written else None
         found: dict[str, Any] = {"written": len(self.written), "last_step": last_step, "run": self._store.run}
@@ -112,7 +135,10 @@ class Gather:
         return found
 
     def _together(self, step: int, entry: RankEntry, lost: Container[int]) -> None:
-        """Commit *step* when every rank is there, or all except those that the others continue without."""
+        """Add *entry* to the checkpoint of *step*, and commit the checkpoint if it is complete.
+
+        It is complete without a lost rank if the other ranks continue without that rank.
+        """
         entries = self._steps.setdefault(step, {})
         entries[entry.rank] = entry
         self._without.pop(entry.rank, None)
@@ -120,7 +146,8 @@ class Gather:
         if not missing:
             self._commit(step, entries, "step")
         elif all(rank in lost and rank in self._last and rank in self._spared for rank in missing):
-            # All others may end the step in which a rank dies, and fail only in the next.
+            # Wait for one more step: if a rank dies during a step, all others may still complete
+            # that step and fail only in the next one.
             first = [self._without.setdefault(rank, step) for rank in missing]
             if max(first) < step:
                 self._commit(step, {**self._last, **entries}, "filled")
@@ -154,19 +181,23 @@ class Gather:
         try:
             self._store.discard(self._in_use(beyond=step))
         except OSError:
-            return  # the next write to the directory removes leftovers
+            return  # ignore it: the next write to the directory removes leftovers
 
     def _in_use(self, *, beyond: int) -> set[str]:
-        """Return the digests of pending shards, and of every rank's latest, which the next checkpoint may use."""
+        """Return the digests of the files that the next checkpoint may use: those of pending shards
+        after *beyond*, and of the latest shard of every rank.
+        """
         pending = [entry for step, entries in self._steps.items() if step > beyond for entry in entries.values()]
         return {file.sha256 for entry in [*pending, *self._last.values()] for file in entry.files.values()}
 
 
 @dataclass
 class CheckpointKeeping:
-    """The checkpoints of a run as its backend sees them: where shards go, and what ranks start from.
+    """The checkpoints of a run as its backend sees them: it adds shards, and reads the state that
+    the ranks start from.
 
-    *gather* is None if no checkpoints are kept, *restored* if the run does not resume from one.
+    *gather* is None if no checkpoints are kept, and *restored* is None if the run does not resume
+    from one.
     """
 
     gather: Gather | None = None
@@ -177,12 +208,15 @@ class CheckpointKeeping:
         return self.gather is not None
 
     def add(self, shard: Shard, lost: Collection[int] = ()) -> None:
-        """Take a rank's shard, handed in after the ranks *lost* were lost. May take as long as a disk does."""
+        """Add the *shard* of a rank; the ranks *lost* had been lost when it was handed in.
+
+        This may wait for a disk.
+        """
         if self.gather is not None:
             self.gather.add(shard, lost)
 
     def begins_with(self, rank: int) -> Shard | None:
-        """Return the shard that *rank* resumes from, if there is one."""
+        """Return the shard that *rank* resumes from; None if the run does not resume."""
         return self.restored.shards[rank] if self.restored is not None else None
 
     @property
@@ -191,12 +225,16 @@ class CheckpointKeeping:
         return self.restored.time_s if self.restored is not None else 0.0
 
     def attempt_ended(self, time_s: float) -> None:
-        """Note that this attempt failed at *time_s* of the whole run, and that another one follows."""
+        """Note that this attempt failed at *time_s*, in the time of the whole run, and that another
+        follows.
+        """
         if self.gather is not None:
             self.gather.attempt_ended(time_s)
 
     def end(self) -> dict[str, Any]:
-        """End the run; return the state of its checkpoints for the summary."""
+        """Discard incomplete checkpoints, and return the state of the checkpoints for
+        summary.json.
+        """
         if self.gather is None:
             return {}
         self.gather.close()

@@ -1,4 +1,4 @@
-"""A node's side of checkpoints: when one is due, what is copied, and where it goes."""
+"""A node's side of checkpoints: it decides when one is due, copies the state and hands it in."""
 
 from __future__ import annotations
 
@@ -13,19 +13,22 @@ T = TypeVar("T")
 
 
 class CheckpointChannel(Protocol):
-    """A backend's services for checkpoints; neither takes virtual time."""
+    """A backend's services for checkpoints. They take no virtual time."""
 
     async def hand_in(self, make: Callable[[], Shard]) -> None:
-        """Store what *make* returns with the run's checkpoints; *make* may run in another thread."""
+        """Call *make*, possibly in another thread, and store the shard that it returns in the run's
+        checkpoints.
+        """
 
     async def aside(self, work: Callable[[], T]) -> T:
         """Run *work* off the event loop, serialised with the work of this node's device."""
 
 
 class Holder:
-    """Keeper of every *every*-th step of *replica*, and the last. *judges*: rank 0's weights are evaluated each time.
+    """A keeper that hands in the state of *replica* at every *every*-th step and at the last step.
 
-    *now* returns the time of the run, *group* is the number of the group that *node* belongs to, in its *incarnation*.
+    *judges*: also evaluate rank 0's weights at each of these steps. *now* returns the time of the
+    run. *group* and *incarnation* are the numbers of the group and of the life that *node* is in.
     """
 
     def __init__(
@@ -40,7 +43,10 @@ class Holder:
         group: int = 0,
         incarnation: int = 0,
     ) -> None:
-        self._every, self._replica, self._node, self._channel = every, replica, node, channel
+        self._every = every
+        self._replica = replica
+        self._node = node
+        self._channel = channel
         self._place = group, node.size, incarnation
         self._now, self._judges = now, judges and node.rank == 0
         self._kept_at = replica.done

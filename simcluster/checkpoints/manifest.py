@@ -1,4 +1,7 @@
-"""The manifest: a small file that completes a checkpoint by naming its step, run, files and digests."""
+"""The manifest of a checkpoint: a small file that states the step, the run, and each file's digest.
+
+It is written last, so a checkpoint with a manifest is complete.
+"""
 
 from __future__ import annotations
 
@@ -13,32 +16,42 @@ from simcluster.errors import CheckpointError
 
 FORMAT = 1
 TRAINING = ("algorithm", "workload", "seed", "numerics")
-"""The keys of an experiment that define the training: a checkpoint with other values belongs to another run."""
+"""The keys of an experiment that define the training. A checkpoint with other values for these keys
+belongs to another run.
+"""
 
 Cut = Literal["step", "filled", "loose"]
-""""step": every rank at one step. "filled": lost ranks, without which the others continue, at their last step. "loose":
-rank 0 at this step, the others wherever they were last, for ranks that are not in step.
+""""step": all ranks are at the same step. "filled": the same, except that lost ranks, without which
+the others continue, are at the last step that they handed in. "loose": ranks are not in step; rank
+0 is at the checkpoint's step, and every other rank at the last step that it handed in.
 """
 
 
 MOST_RANKS = 100_000
 MOST_BATCHES = 10_000
-"""A rank may be that many times as fast as the one that a checkpoint's steps are of."""
+"""Limit on the batches of a rank, per step of the checkpoint: a rank may train this many times as
+fast as rank 0.
+"""
 FILE_BYTES = 64 << 30
 Count = Annotated[int, msgspec.Meta(ge=0, le=1 << 53)]
 Seconds = Annotated[float, msgspec.Meta(ge=0, le=1e12)]
-"""Bounds of a manifest's values, which may come from elsewhere and decide how much memory is taken."""
+"""Limits on the values in a manifest.
+
+A manifest may come from an untrusted source, and its values decide how much memory is allocated.
+"""
 
 
 class File(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """Content, named by its digest."""
+    """The digest and the size of a content file, which is named by its digest."""
 
     sha256: Annotated[str, msgspec.Meta(pattern="^[0-9a-f]{64}$")]
     size_bytes: Annotated[int, msgspec.Meta(ge=0, le=FILE_BYTES)]
 
 
 class RankEntry(msgspec.Struct, forbid_unknown_fields=True):
-    """One rank's part: see `simcluster.checkpoints.shard.Shard`."""
+    """One rank's part of a checkpoint; the fields are those of
+    `simcluster.checkpoints.shard.Shard`.
+    """
 
     rank: Annotated[int, msgspec.Meta(ge=0, lt=MOST_RANKS)]
     step: Count
@@ -51,9 +64,10 @@ class RankEntry(msgspec.Struct, forbid_unknown_fields=True):
 class Manifest(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
     """A checkpoint of *run* at *step*, the *sequence*-th one written to its directory.
 
-    *config_sha256* is the digest of the TRAINING keys of *config*, the resolved experiment. *judged* has rank 0's loss
-    and accuracy on held-out samples, if requested. Faults of the plan that began by *happened_s* happened in an earlier
-    attempt of the run. *sha256* is the digest of all other fields.
+    *config_sha256* is the digest of the TRAINING keys of *config*, the resolved experiment.
+    *judged* has rank 0's loss and accuracy on held-out samples, if the run asked for them. Planned
+    faults that began by *happened_s* happened in an earlier attempt of the run. *sha256* is the
+    digest of all other fields.
     """
 
     format: int = FORMAT
@@ -72,7 +86,9 @@ class Manifest(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
 
     @property
     def behind(self) -> list[int]:
-        """The ranks at an earlier step than the others, if this checkpoint is "filled"."""
+        """The ranks at an earlier step than the others; empty unless the cut of this checkpoint is
+        "filled".
+        """
         return [entry.rank for entry in self.ranks if entry.step < self.step] if self.cut == "filled" else []
 
 
@@ -88,7 +104,11 @@ def encode_manifest(manifest: Manifest) -> bytes:
 
 
 def decode_manifest(content: bytes, name: str) -> Manifest:
-    """Decode *content*. Raises CheckpointError unless it is a complete manifest of this format."""
+    """Return the manifest that *content* encodes.
+
+    Raise CheckpointError about the file *name* if *content* is not a complete manifest of this
+    format, or contradicts itself.
+    """
     try:
         manifest = msgspec.json.decode(content, type=Manifest)
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:

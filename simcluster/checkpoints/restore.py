@@ -1,4 +1,4 @@
-"""A checkpoint as the ranks of a new run receive it: the same ranks, or another number of them."""
+"""Restore a checkpoint for a new run, which may have a different number of ranks."""
 
 from __future__ import annotations
 
@@ -18,15 +18,16 @@ from simcluster.checkpoints.store import Checkpoint
 from simcluster.checkpoints.tree import decode, encode, sharded_in
 from simcluster.documents.captured.source import placeless_config
 from simcluster.errors import CheckpointError
-from simcluster.workloads.progress.books import closed
 from simcluster.workloads.progress.ledger import Ledger
+from simcluster.workloads.progress.ledgers import closed
 
 
 @dataclass(frozen=True)
 class RestoredState:
-    """The state that a run starts from: its ranks' *shards*, at *step* and *time_s* of the *run* that it continues.
+    """The state that a run starts from.
 
-    *happened_s*, if given: faults of the plan that began by then have happened.
+    It continues *run* at *step* and *time_s*, with one of *shards* for each rank. Planned faults
+    that began by *happened_s* have happened already; None if unknown.
     """
 
     run: str
@@ -38,7 +39,9 @@ class RestoredState:
 
 
 def check_same_training(manifest: Manifest, config: Mapping[str, Any]) -> None:
-    """Raise CheckpointError, naming the difference, if *config* defines another training."""
+    """Raise CheckpointError, naming the difference, if *config* defines a different training from
+    that of *manifest*, or if the manifest's digest of its config is wrong.
+    """
     before, after = placeless_config(manifest.config), placeless_config(config)
     if config_sha256(before) != config_sha256(after):
         for key in TRAINING:
@@ -53,10 +56,12 @@ def check_same_training(manifest: Manifest, config: Mapping[str, Any]) -> None:
 def restored(checkpoint: Checkpoint, size: int, *, by_epochs: bool) -> RestoredState:
     """Return *checkpoint* restored for *size* ranks.
 
-    With the old world size, each rank gets its own state back. Otherwise all get the same weights and optimizer;
-    sharded state is joined and split again; per-rank state goes to the rank of its number, and an additional rank gets
-    that of its number modulo the old size. *by_epochs*: continue at the step by which as many samples have been used;
-    by default at the same step.
+    If the world size is unchanged, each rank gets its previous state. Otherwise all ranks get the
+    same weights and optimizer, and sharded state is joined and split again. A rank's own state goes
+    to the rank with the same number, and an additional rank gets the state of the old rank with its
+    number modulo the old world size. If *by_epochs*, training continues at the step at which the
+    new ranks would have used as many samples as the old ranks did; otherwise it continues at the
+    checkpoint's step.
     """
     manifest = checkpoint.manifest
     read = cache(checkpoint.read)  # ranks share files
@@ -64,7 +69,7 @@ def restored(checkpoint: Checkpoint, size: int, *, by_epochs: bool) -> RestoredS
     for entry in sorted(manifest.ranks, key=lambda entry: entry.rank):
         files = {name: read(file) for name, file in entry.files.items()}
         check(entry.trees, files, f"{checkpoint.path.name}: rank {entry.rank}")
-        # A rank that was lost resumes with its last state, at the step of all.
+        # A rank that was lost resumes with its last state, but at the step of the other ranks.
         filled, loose = manifest.cut == "filled", manifest.cut == "loose"
         step, batches = (manifest.step, manifest.step) if filled else (entry.step, entry.batches)
         old.append(Shard(entry.rank, step, batches, entry.time_s, loose, entry.trees, files))
@@ -85,8 +90,11 @@ def restored(checkpoint: Checkpoint, size: int, *, by_epochs: bool) -> RestoredS
 
 
 def _reckon(shards: list[Shard]) -> None:
-    """Settle the ledgers of the previous run: batches that a server had not applied are lost. Batches that it applied
-    beyond a rank's last report count as used, and will be trained on once more.
+    """Close the ledgers of the previous run in *shards*: batches that a server had not applied are
+    lost.
+
+    Batches that the server applied after a rank's last report count as used, and are trained on
+    once more.
     """
     trees = [json.loads(shard.trees) for shard in shards]
     for shard, tree, lives in zip(shards, trees, closed([[tree[LEDGER]] for tree in trees], held=True), strict=True):
@@ -96,7 +104,9 @@ def _reckon(shards: list[Shard]) -> None:
 
 
 class _ResizedShards:
-    """The *shards* of a checkpoint for another number of ranks, *size*."""
+    """The shards of *size* ranks, made from the *shards* of a checkpoint with a different number of
+    ranks.
+    """
 
     def __init__(self, shards: list[Shard], size: int) -> None:
         self._shards, self._size = shards, size
@@ -110,16 +120,19 @@ class _ResizedShards:
         values[ALGORITHM] = decode(self._trees[old][ALGORITHM], self._parted(old, rank))
         own = own_of(self._trees[old])
         if rank >= len(self._trees):
-            own["generators"] = {"numpy": None, "torch": None}  # not started
+            # An additional rank starts new generators.
+            own["generators"] = {"numpy": None, "torch": None}
         tensors: dict[str, dict[str, Tensor]] = {name: {} for name in values}
         trees = {name: encode(value, name, tensors[name]) for name, value in values.items()}
-        # Another world size deals samples out again, so the ledger starts empty.
+        # A different world size redistributes the samples, so the ledger starts empty.
         trees |= {**own_trees(own), LEDGER: Ledger().notes()}
         files = {name: safetensors.torch.save(found) for name, found in tensors.items() if found}
         return Shard(rank, step, step, self._shards[old].time_s, False, json.dumps(trees), files)
 
     def _joined(self, part: str, old: int) -> Any:
-        """Return rank *old*'s part, completed by what only other ranks have, as stages of a pipeline do."""
+        """Return *part* of rank *old*, plus the entries that only other ranks have, such as the
+        stages of a pipeline.
+        """
         order = [old, *(rank for rank in range(len(self._trees)) if rank != old)]
         found = [decode(self._trees[rank][part], self._tensors[rank].get(part, {})) for rank in order]
         whole = found[0]
@@ -130,7 +143,10 @@ class _ResizedShards:
         return whole
 
     def _parted(self, old: int, rank: int) -> dict[str, Tensor]:
-        """Return the tensors of rank *old*'s algorithm; of sharded ones, *rank*'s part of the whole."""
+        """Return the tensors of rank *old*'s algorithm, for the new *rank*.
+
+        A sharded tensor is joined from all old ranks and split again; *rank* gets its part.
+        """
         tensors = dict(self._tensors[old].get(ALGORITHM, {}))
         for name in sharded_in(self._trees[old][ALGORITHM]):
             whole = torch.cat([found[ALGORITHM][name] for found in self._tensors])
@@ -139,7 +155,7 @@ class _ResizedShards:
 
 
 def _short(value: Any, other: Any) -> str:
-    """Return the parts of *value* that differ from *other*, in one line."""
+    """Return the parts of *value* that differ from *other*, in at most 200 characters."""
     if isinstance(value, Mapping) and isinstance(other, Mapping):
         value = {key: part for key, part in value.items() if other.get(key, ...) != part}
     words = json.dumps(value, default=str)

@@ -19,20 +19,29 @@ from simcluster.rng import NodeRandom
 from simcluster.workloads import Replica
 from simcluster.workloads.progress.ledger import Ledger
 
-MODEL, OPTIMIZER, ALGORITHM = "model", "optimizer", "algorithm"
-"""Files of a rank, separate because content shared by all ranks is stored once."""
+MODEL = "model"
+OPTIMIZER = "optimizer"
+ALGORITHM = "algorithm"
+"""The files of a rank. They are separate so that content that all ranks share is stored only once.
+"""
 
-OWN, SMALL, LEDGER = "rank", "small", "ledger"
-"""State of this rank alone: generators and draws per layer, small tensors, its ledger."""
+OWN = "rank"
+SMALL = "small"
+LEDGER = "ledger"
+"""The keys of a rank's own state in its trees: its generators and layers' draws, the small tensors
+in these, and its ledger.
+"""
 
 
 class Shard(msgspec.Struct):
-    """One rank's state at *step*, with *batches* of its batches in it, at *time_s* of the run.
+    """One rank's state at *step*, after *batches* batches of that rank, at *time_s* of the run.
 
-    *trees* is JSON: the values of each part, with references to tensors in that part's file. *files* are safetensors.
-    *loose*: ranks are not in step. *judged* has loss and accuracy, if requested. *everybodys*, the batches of each
-    rank, is filled in when restoring. The rank is one of *size* in the *group* of that number, initially 0. Its
-    *incarnation* is higher than 0 if it joined late or came back.
+    *trees* is JSON: the values of each part, with references to the tensors in that part's file.
+    *files* has each part's safetensors file. *loose*: the ranks of the run are not in step.
+    *judged* has the loss and accuracy of the weights, if the run asked for them. *everybodys*, the
+    number of batches of each rank, is filled in by `restored`. *group* is the number of the rank's
+    group, which is 0 until ranks regroup, and *size* is that group's number of ranks. *incarnation*
+    is above 0 if the rank joined late or rejoined.
     """
 
     rank: int
@@ -50,7 +59,10 @@ class Shard(msgspec.Struct):
 
 
 class CapturedState:
-    """A copy of the present state of *replica*, *rng* and *kept*; `files` serialises it, in any thread."""
+    """A copy of the current state of *replica*, *rng* and *kept*.
+
+    `files` serialises the copy, and may run in any thread.
+    """
 
     def __init__(
         self, replica: Replica, rng: NodeRandom, kept: Mapping[str, Any], places: Sequence[int] | None
@@ -63,7 +75,7 @@ class CapturedState:
         self.trees = json.dumps({**trees, **own_trees(own), LEDGER: replica.ledger.notes()})
 
     def files(self) -> dict[str, bytes]:
-        """Return the tensors of each part that has some, serialised."""
+        """Return part -> its serialised tensors, for each part that has tensors."""
         found = {}
         for name, tensors in self._tensors.items():
             if tensors:
@@ -75,20 +87,23 @@ class CapturedState:
 
 
 def own_trees(own: Mapping[str, Any]) -> dict[str, Any]:
-    """Return a rank's own state as JSON: a generator's state is a few thousand small numbers, not worth a file."""
+    """Return *own*, the state of one rank, as JSON values.
+
+    The state of a generator is only a few thousand small numbers, so it gets no separate file.
+    """
     small: dict[str, Tensor] = {}
     tree = encode(own, OWN, small)
     return {OWN: tree, SMALL: {name: tensor.tolist() for name, tensor in small.items()}}
 
 
 def own_of(trees: Mapping[str, Any]) -> Any:
-    """Return the own state that `own_trees` encoded."""
+    """Return the rank's own state that `own_trees` encoded as *trees*."""
     small = {name: torch.tensor(values, dtype=torch.uint8) for name, values in trees[SMALL].items()}
     return decode(trees[OWN], small)
 
 
 def check(trees: str, files: Mapping[str, bytes], place: str) -> None:
-    """Raise CheckpointError, which names *place*, unless a shard of *trees* and *files* can be read."""
+    """Raise CheckpointError about *place* if no shard can be restored from *trees* and *files*."""
     try:
         told = json.loads(trees)
         _parts(told, files)
@@ -102,7 +117,7 @@ def check(trees: str, files: Mapping[str, bytes], place: str) -> None:
 
 
 def restore(shard: Shard, replica: Replica, rng: NodeRandom) -> None:
-    """Restore *replica* and *rng* to their state when *shard* was captured."""
+    """Restore *replica* and *rng* to the state that *shard* holds."""
     trees = json.loads(shard.trees)
     model, optimizer, algorithm = _parts(trees, shard.files)
     own = own_of(trees)
@@ -111,10 +126,12 @@ def restore(shard: Shard, replica: Replica, rng: NodeRandom) -> None:
     replica.ledger.load(trees[LEDGER])
     replica.ledger.begin(shard.batches, joined=replica.ledger.joined)
     replica.kept.update(moved(algorithm, replica.device))
-    replica.done, replica.at, replica.everybodys = shard.batches, shard.step, list(shard.everybodys)
+    replica.done = shard.batches
+    replica.at = shard.step
+    replica.everybodys = list(shard.everybodys)
 
 
 def _parts(trees: Mapping[str, Any], files: Mapping[str, bytes]) -> list[Any]:
-    """Return model, optimizer and algorithm."""
+    """Return the decoded state of the model, the optimizer and the algorithm."""
     found = {name: safetensors.torch.load(content) for name, content in files.items()}
     return [decode(trees[name], found.get(name, {})) for name in (MODEL, OPTIMIZER, ALGORITHM)]

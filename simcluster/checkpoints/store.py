@@ -1,11 +1,12 @@
-"""The directory of a run's checkpoints: content by its digest, and one manifest per step that names it.
+"""The directory of a run's checkpoints: content files named by their digests, and one manifest per
+step.
 
-    checkpoints/step-00000100.json        complete: everything it names is there, and on the disk
-    checkpoints/shards/<sha256>.safetensors   content shared by ranks or steps is there once
+    checkpoints/step-00000100.json        its existence shows that the checkpoint is complete
+    checkpoints/shards/<sha256>.safetensors   content that ranks or steps share is stored once
 
-The manifest is renamed into place last, and only then is outdated content removed: at any interruption the last
-complete checkpoint is there. A directory may come from elsewhere: no link in it is followed, and only files that a
-store could have written are removed.
+The manifest is renamed into place last, and only then is outdated content removed, so the last
+complete checkpoint survives any interruption. Since a directory may come from an untrusted source,
+links in it are not followed, and only files that a store could have written are removed.
 """
 
 from __future__ import annotations
@@ -22,25 +23,28 @@ from typing import Literal
 
 from simcluster.checkpoints.manifest import File, Manifest, decode_manifest, encode_manifest
 from simcluster.errors import CheckpointError, CheckpointWarning
-from simcluster.paths.inside import PARTIAL, listed, opened, put, read, remove_from, stage, sync, write_whole
+from simcluster.paths.inside import PARTIAL, listed, opened, put, read, remove_from, stage, write_whole
 
 SHARDS = "shards"
 SUFFIX = ".safetensors"
 _NAME = re.compile(r"step-\d{8,12}\.json")
 _SHARD = re.compile(r"[0-9a-f]{64}\.safetensors")
 _HALF = re.compile(rf"{re.escape(PARTIAL)}(step-\d{{8,12}}\.json|[0-9a-f]{{64}}\.safetensors)")
-"""The names that a store writes; other files in its directory are not its own."""
+"""The names of the files that a store writes. It leaves all other files in its directory alone."""
 
 MANIFEST_BYTES = 256 << 20
 MANIFESTS = 10_000
-"""Limits on what is read from a directory. They are large: generators and ledgers of many ranks are."""
+"""Limits on the size and the number of the manifests that are read from a directory.
+
+They are large because a manifest holds the generators and ledgers of all ranks.
+"""
 
 Best = Literal["accuracy", "loss"]
 
 
 @dataclass(frozen=True)
 class Checkpoint:
-    """A checkpoint with a complete manifest; `check` reads all of its content."""
+    """A checkpoint with a complete manifest. Its content may be damaged: see `check`."""
 
     path: Path
     manifest: Manifest
@@ -51,11 +55,15 @@ class Checkpoint:
 
     @property
     def judged(self) -> dict[str, float]:
-        """Loss and accuracy of rank 0's weights on held-out samples, if `best` asks for them."""
+        """The loss and accuracy of rank 0's weights on held-out samples; empty if the run did not
+        ask for them.
+        """
         return self.manifest.judged
 
     def read(self, file: File) -> bytes:
-        """Return the content of *file*. Raises CheckpointError if it differs from what was written."""
+        """Return the content of *file*. Raise CheckpointError if it cannot be read or does not
+        match the digest.
+        """
         path = self.path.parent / SHARDS / f"{file.sha256}{SUFFIX}"
         try:
             content = _read(self.path.parent, SHARDS, path.name, most_bytes=file.size_bytes)
@@ -66,13 +74,16 @@ class Checkpoint:
         return content
 
     def check(self) -> None:
-        """Raise CheckpointError unless every byte is as written."""
+        """Raise CheckpointError unless all content can be read and matches its digests."""
         for file in {file.sha256: file for file in _files(self.manifest)}.values():
             self.read(file)
 
 
 def checkpoints(folder: Path) -> list[Checkpoint]:
-    """Return the checkpoints in *folder* (a run's, or its `checkpoints`) by age; warn of invalid manifests."""
+    """Return the checkpoints in *folder*, oldest first; warn about invalid manifests.
+
+    *folder* is the folder of a run, or the directory `checkpoints` in it.
+    """
     inner = folder / "checkpoints"
     place = inner if inner.is_dir() or inner.is_symlink() else folder
     found = []
@@ -98,9 +109,11 @@ def latest(
     below: int | None = None,
     check: Callable[[Manifest], None] = lambda _: None,
 ) -> Checkpoint:
-    """Return the last valid checkpoint in *folder*; with *step*, that of this step; with *below*, of an earlier step.
+    """Return the last valid checkpoint in *folder*.
 
-    Those for which *check* raises CheckpointError are skipped, with a warning. Raises CheckpointError if none is left.
+    If *step* is given, only a checkpoint of that step counts; if *below* is given, only checkpoints
+    of earlier steps than that. A checkpoint is skipped with a warning if it is damaged or if
+    *check* raises CheckpointError. Raise CheckpointError if none is left.
     """
     found = checkpoints(folder)
     for checkpoint in reversed(found):
@@ -122,18 +135,27 @@ def latest(
 
 
 class Store:
-    """Writer of the checkpoints of *run* to *folder*; keeps the last *keep* of them and the *best*.
+    """A writer of the checkpoints of *run* to *folder*.
 
-    Checkpoints of an earlier run in the same directory stay until one of this run is complete.
+    It keeps the last *keep* checkpoints and, if *best* names a measure, the best one by that
+    measure. Checkpoints of an earlier run in the same directory stay until this run has completed
+    one.
     """
 
     def __init__(self, folder: Path, run: str, *, keep: int = 3, best: Best | None = None) -> None:
-        self._folder, self.run, self._keep, self._best = folder, run, keep, best
+        self._folder = folder
+        self.run = run
+        self._keep = keep
+        self._best = best
         self._place = folder.parent, folder.name
         self._sequence, self._opened = 0, False
 
     def put(self, content: bytes) -> File:
-        """Write *content* unless it is there. Raises OSError."""
+        """Write *content* to a file named by its digest, unless that file exists, and return its
+        entry.
+
+        Raise OSError if writing fails.
+        """
         self._open()
         file = File(hashlib.sha256(content).hexdigest(), len(content))
         name = f"{file.sha256}{SUFFIX}"
@@ -147,30 +169,34 @@ class Store:
         return file
 
     def commit(self, manifest: Manifest, in_use: Container[str] = ()) -> Path:
-        """Make *manifest*, whose files were put, the last checkpoint; remove those no longer kept.
+        """Add the checkpoint that *manifest* describes, and remove those that are no longer kept.
 
-        *in_use* are digests put for pending checkpoints. Raises OSError, with the directory unchanged.
+        `put` must have written all files that the manifest names. *in_use* has the digests of files
+        that pending checkpoints need. If the manifest cannot be written, raise OSError and leave
+        the directory unchanged.
         """
         self._open()
         manifest.run, manifest.sequence = self.run, self._sequence + 1
         path = self._folder / f"step-{manifest.step:08d}.json"
         with opened(*self._place, SHARDS) as shards:
-            sync(shards)
+            os.fsync(shards)
         with opened(*self._place) as folder:
             stage(folder, path.name, encode_manifest(manifest))
             put(folder, path.name)
             self._sequence += 1
-            sync(folder)
+            os.fsync(folder)
         self._rotate(in_use)
         return path
 
     def discard(self, in_use: Container[str] = ()) -> None:
-        """Remove content that no checkpoint needs and that is not *in_use*."""
+        """Remove the content files that no checkpoint needs, except those with a digest in
+        *in_use*.
+        """
         if self._opened:
             self._sweep(in_use)
 
     def drop_others(self) -> None:
-        """Remove the checkpoints of other runs, even if this run has none."""
+        """Remove the checkpoints of all other runs, even if this run has not written any."""
         others = [checkpoint.path.name for checkpoint in self._known() if checkpoint.manifest.run != self.run]
         if others or listed(*self._place, SHARDS):
             with opened(*self._place) as folder:
@@ -179,14 +205,16 @@ class Store:
             self._sweep(())
 
     def _open(self) -> None:
-        """Make the directory, and remove what a killed writer left half done."""
+        """Make the directory if necessary, and remove files that a killed process left
+        half-written.
+        """
         if self._opened:
             return
         self._folder.parent.mkdir(parents=True, exist_ok=True)
         with opened(*self._place, SHARDS, make=True):
             pass
         with opened(*self._place) as folder:
-            sync(folder)
+            os.fsync(folder)
         self._sequence = max((checkpoint.manifest.sequence for checkpoint in self._known()), default=0)
         self._opened = True
         self._sweep(())
@@ -210,7 +238,11 @@ class Store:
         self._sweep(in_use)
 
     def _sweep(self, in_use: Container[str]) -> None:
-        """Remove files that no manifest names. If a manifest cannot be read, keep all: a person may want them."""
+        """Remove half-written files, and content files that no manifest names and that are not
+        *in_use*.
+
+        If a manifest cannot be read, keep all content, since a user may repair the manifest.
+        """
         readable = len(_manifests(self._folder)) == len(known := self._known())
         needed = {file.sha256 for checkpoint in known for file in _files(checkpoint.manifest)}
         with opened(*self._place, SHARDS) as shards:
@@ -225,7 +257,7 @@ class Store:
 
 
 def _manifests(folder: Path) -> list[str]:
-    """Return the names of the manifests in *folder*. Raises OSError."""
+    """Return the names of the manifests in *folder*. Raise OSError if it cannot be read."""
     return [name for name in listed(folder.parent, folder.name) if _NAME.fullmatch(name)]
 
 

@@ -1,4 +1,7 @@
-"""Nested values as plain JSON with separate tensors, and back. No pickle."""
+"""Encode nested values as plain JSON with separate tensors, and decode them.
+
+Pickle is not used, since loading a pickle can run code.
+"""
 
 from __future__ import annotations
 
@@ -11,13 +14,18 @@ from torch import Tensor
 from simcluster.errors import CheckpointError
 from simcluster.workloads.saved import ShardedTensor
 
-TENSOR, SHARDED, LIST, DICT = "tensor", "sharded", "list", "dict"
+TENSOR = "tensor"
+SHARDED = "sharded"
+LIST = "list"
+DICT = "dict"
 
 
 def encode(value: Any, path: str, tensors: dict[str, Tensor]) -> Any:
-    """Return *value* as JSON; put copies of its tensors into *tensors*, under names that start with *path*.
+    """Return *value* as JSON values, and put copies of its tensors into *tensors*.
 
-    A stateful object is asked for its state. Raises CheckpointError for unsupported values.
+    The names of the tensors start with *path*. An object with a method `checkpoint_state` is
+    encoded as what that method returns. Raise CheckpointError for a value of an unsupported type,
+    or for a key that is neither a string nor an integer.
     """
     if isinstance(value, ShardedTensor):
         return {SHARDED: _put(value.tensor, path, tensors)}
@@ -40,7 +48,9 @@ def encode(value: Any, path: str, tensors: dict[str, Tensor]) -> Any:
 
 
 def decode(tree: Any, tensors: Mapping[str, Tensor]) -> Any:
-    """Return the value that *tree* stands for; tuples become lists."""
+    """Return the value that `encode` turned into *tree* and *tensors*; a tuple is decoded as a
+    list.
+    """
     if not isinstance(tree, dict):
         return tree
     ((kind, content),) = tree.items()
@@ -52,7 +62,7 @@ def decode(tree: Any, tensors: Mapping[str, Tensor]) -> Any:
 
 
 def sharded_in(tree: Any) -> Iterator[str]:
-    """Yield the names of the sharded tensors of *tree*."""
+    """Yield the names of the sharded tensors in *tree*."""
     if isinstance(tree, dict):
         ((kind, content),) = tree.items()
         if kind == SHARDED:
@@ -63,6 +73,6 @@ def sharded_in(tree: Any) -> Iterator[str]:
 
 
 def _put(tensor: Tensor, path: str, tensors: dict[str, Tensor]) -> str:
-    # Copied at once: training continues while it is written.
+    # Copy at once: training continues while the checkpoint is written.
     tensors[path] = tensor.detach().to("cpu", copy=True).contiguous()
     return path

@@ -1,1 +1,1 @@
-"""The command line: arguments in, exit codes out."""
+"""The command line, which turns arguments into calls of the library."""

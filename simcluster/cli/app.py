@@ -1,4 +1,4 @@
-"""The `simcluster` command: arguments in, exit code out. 0: done; 1: the run failed; 2: the request was invalid."""
+"""The `simcluster` command. Its exit code is 0 for success, 1 for a failed run, 2 for misuse."""
 
 from __future__ import annotations
 
@@ -20,16 +20,16 @@ from simcluster.cli.run import EXAMPLES, resume, run
 from simcluster.cli.terminal.complete import words_of_bash
 from simcluster.cli.terminal.help import CLUSTERS, NODES, RESULTS, RUNS, START, WIDTH, HelpGroup
 from simcluster.cli.terminal.logs import ReportedExit, logged
-from simcluster.cli.terminal.options import Json, named_argument, names_of
+from simcluster.cli.terminal.options import Json, named_argument, names_of, print_json, with_defaults
 from simcluster.cli.terminal.show import wrapped
-from simcluster.cli.topology import SUMMARY, add_topology_commands, flows
+from simcluster.cli.topology import SUMMARY, add_topology_commands, flows, import_
 from simcluster.cli.torchrun import SETTINGS, torchrun
-from simcluster.errors import MOST_PROBLEMS, Problem, RunError, UsageError, WrittenElsewhere, listed, on_command_line
+from simcluster.errors import MOST_PROBLEMS, RunError, UsageError, WrittenElsewhere, listed, on_command_line
 from simcluster.paths.last_run import each_once
 from simcluster.process.exits import INTERRUPTED
 from simcluster.process.installed import NO_TORCH
 from simcluster.process.terminal import make_visible
-from simcluster.wings import WINGS, wing_commands
+from simcluster.wings import WINGS, open_door, wing_commands
 
 app = typer.Typer(
     name="simcluster",
@@ -44,12 +44,13 @@ Examples:
   simcluster run quickstart                       in the simulator
   simcluster run quickstart --backend sockets     on processes of this machine
   simcluster run --help                           what a command can do""",
-    rich_markup_mode=None,  # plain text: it fits narrow terminals and pipes, and starts in half the time
+    # Plain text fits narrow terminals and pipes, and starts in half the time.
+    rich_markup_mode=None,
 )
 
 
 def main() -> None:
-    """Run the console script; turn every typed error into its message and exit code."""
+    """Run the command line; turn errors of simcluster.errors into messages and exit codes."""
     with on_command_line():
         _main()
 
@@ -61,11 +62,12 @@ def _main() -> None:
         try:
             _run()
         finally:
-            sys.stdout.flush()  # here, where a full disk can still be reported
+            sys.stdout.flush()  # flush now: a full disk can still be reported here
     except OSError as error:
         if error.filename is not None or error.errno not in (errno.ENOSPC, errno.EIO, errno.EPIPE):
             raise
-        os.dup2(os.open(os.devnull, os.O_WRONLY), 1)  # exit does not try again to write
+        # Python flushes again at exit, and would fail again.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
         print(f"error: cannot write the output: {error.strerror}", file=sys.stderr)
         raise SystemExit(1) from None
     except ModuleNotFoundError as error:
@@ -96,13 +98,14 @@ def _main() -> None:
             print(note, file=sys.stderr)
         raise SystemExit(1) from None
     except SystemExit as end:
-        if end.code == INTERRUPTED and not isinstance(end, ReportedExit):  # typer exits silently
+        # typer turns a KeyboardInterrupt into a silent exit.
+        if end.code == INTERRUPTED and not isinstance(end, ReportedExit):
             print("interrupted", file=sys.stderr)
         raise
 
 
 def _run() -> None:
-    """Run the command that was typed. A wrong option or argument becomes a UsageError."""
+    """Run the typed command. For a wrong option or argument, print a problem and exit with 2."""
     try:
         with words_of_bash(os.environ):
             code = app(standalone_mode=False)
@@ -121,7 +124,7 @@ def _run() -> None:
 
 
 def _open_streams() -> None:
-    """Open closed standard streams, so that no file of ours gets their descriptors."""
+    """Open the null device for closed standard streams; otherwise files could get their numbers."""
     while (number := os.open(os.devnull, os.O_RDWR)) <= 2:
         os.set_inheritable(number, True)
     os.close(number)
@@ -154,10 +157,10 @@ def compare(
 
     runs = each_once(runs)
     if len(runs) < 2:
-        raise UsageError(Problem("runs", str(len(runs)), "at least two run folders"))
+        raise UsageError("runs", str(len(runs)), "at least two run folders")
     comparisons = [compare_runs(load_run(runs[0]), load_run(other)) for other in runs[1:]]
     if as_json:
-        print(json.dumps([comparison.to_dict() for comparison in comparisons], indent=2))
+        print_json([comparison.to_dict() for comparison in comparisons])
         return
     print("\n\n".join(comparison.describe() for comparison in comparisons))
     reports = [path / "report.html" for path in runs if (path / "report.html").is_file()]
@@ -170,41 +173,49 @@ def list_(
         str | None,
         named_argument(
             "KIND",
-            "algorithms, workloads, topologies, generators, experiments, links, devices or backends.",
+            "algorithms, workloads, topologies, generators, experiments, links, devices, backends or models.",
             names_of("kinds"),
         ),
     ] = None,
     as_json: Json = False,
 ) -> None:
-    """List known names: algorithms, workloads, topologies, ..."""
+    """List known names: algorithms, workloads, topologies, ...
+
+    `list models` also lists the models on this machine: those of Hugging Face's hub, LM Studio and Ollama.
+    """
     from simcluster.catalogue import KINDS, catalogue, fields
     from simcluster.errors import nearest
 
     if kind is not None and kind not in KINDS:
-        raise UsageError(Problem("kind", repr(kind), f"a kind: {nearest(kind, KINDS)}"))
+        raise UsageError("kind", repr(kind), f"a kind: {nearest(kind, KINDS)}")
     kinds = [name for name in KINDS if kind in (None, name)]
+    # The headers of local models take seconds, so they are only read on request.
     if as_json:
-        print(json.dumps({name: fields(name) for name in kinds}, indent=2, allow_nan=False))
+        local = {"local_models": open_door("local_rows")()} if kind == "models" else {}
+        print(json.dumps({name: fields(name) for name in kinds} | local, indent=2, allow_nan=False))
         return
     found = {name: catalogue(name) for name in kinds}
     for name, entries in found.items():
         print(f"{name}:")
         for entry, words in entries.items():
             print(wrapped(f"  {entry:<22} {words}".rstrip()))
+    if kind == "models":
+        print(*open_door("local_table")(), sep="\n")
 
 
 def _add_commands(commands: CommandLine) -> None:
     """Add the commands of the core, then those of the wings."""
-    commands.add(RUNS, logged("run")(run), epilog=EXAMPLES)
-    commands.add(RUNS, logged("run")(torchrun), settings=SETTINGS)
-    commands.add(RUNS, logged("run")(resume))
+    commands.add(RUNS, logged("run")(with_defaults(run, by_sets=True)), epilog=EXAMPLES)
+    commands.add(RUNS, logged("run")(with_defaults(torchrun, by_sets=True)), settings=SETTINGS)
+    commands.add(RUNS, logged("run")(with_defaults(resume, by_sets=True)))
     commands.add(START, new)
     commands.add(START, list_, "list")
-    commands.add(START, doctor)
+    commands.add(START, with_defaults(doctor))
     commands.add(START, schema)
     commands.add(RESULTS, compare)
     add_topology_commands(commands.family("topology", CLUSTERS, SUMMARY))
-    commands.add(CLUSTERS, flows)
+    commands.add(CLUSTERS, with_defaults(flows))
+    commands.add(CLUSTERS, with_defaults(import_), "import")
     commands.add(NODES, logged("node")(node))
     commands.add(NODES, logged("coordinator")(coordinator))
     commands.add(NODES, key)

@@ -1,4 +1,4 @@
-"""The commands of `simcluster`: where the core and its wings add theirs."""
+"""The command line to which the core and its wings add their commands."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from simcluster.cli.terminal.help import WIDTH, HelpCommand, HelpGroup
 
 
 class CommandLine:
-    """Adds commands to *app*, each to a group of its help."""
+    """The command line *app*, whose help lists each command in one panel."""
 
     def __init__(self, app: typer.Typer) -> None:
         self.app = app
@@ -26,14 +26,20 @@ class CommandLine:
         epilog: str | None = None,
         settings: dict[str, Any] | None = None,
     ) -> None:
-        """Add *function* to the group *panel*, by default under its own name; *settings* are of its context."""
+        """Add *function* as the command *name* to *panel*; by default, *name* is the function's.
+
+        *settings* are additional settings of the command's typer context.
+        """
         how = self.app.command(
             name, cls=HelpCommand, rich_help_panel=panel, context_settings={**WIDTH, **(settings or {})}, epilog=epilog
         )
         how(function)
 
     def family(self, name: str, panel: str, summary: str) -> typer.Typer:
-        """Return the commands after *name*, as in `simcluster bench collective`; the first call says *summary*."""
+        """Return the command *name* that has subcommands, as in `simcluster bench collective`.
+
+        The first call adds it to *panel* of the help, with *summary*.
+        """
         if name not in self._families:
             found = self._families[name] = typer.Typer(
                 help=summary, no_args_is_help=True, rich_markup_mode=None, cls=HelpGroup, context_settings=WIDTH

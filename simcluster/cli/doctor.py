@@ -1,9 +1,7 @@
-"""`simcluster doctor`: what this machine has, or one row per node of a topology; a line per problem with what to do."""
+"""`simcluster doctor`: check this machine or those of a topology, and say how to fix problems."""
 
 from __future__ import annotations
 
-import json
-from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import Annotated, Any
@@ -12,8 +10,9 @@ import typer
 from typer import Option
 
 from simcluster.backend import real_nodes
-from simcluster.cli.terminal.options import Compute, Json, SshConfig, SshOptions, named_argument, names_of
-from simcluster.errors import Problem, UsageError
+from simcluster.cli.terminal.options import Compute, Json, SshConfig, SshOptions, named_argument, names_of, print_json
+from simcluster.errors import UsageError
+from simcluster.process.terminal import columns
 from simcluster.units import format_size
 
 HEAD = (
@@ -44,42 +43,45 @@ def doctor(
     ssh_options: SshOptions = None,
     as_json: Json = False,
 ) -> None:
-    """Say what is missing here, or on every machine of a topology.
+    """Report what is missing on this machine, or on every machine of a topology.
 
-    Nothing is trained or changed. Exit code 1: something needed is missing; each has a line with what to do.
+    Nothing is trained or changed. A line says how to get each missing component. The exit code is 1
+    if a needed one is missing.
     """
     if topology is None:
         raise typer.Exit(_here(as_json))
     from simcluster.topology import load
+    from simcluster.topology.idle_links import simulated_only
     from simcluster.topology.model.compute import wrong_compute
     from simcluster.topology.read.overrides import ALL
 
     if compute is not None and (wrong := wrong_compute(compute)):
-        raise UsageError(Problem("--compute", repr(compute), wrong))
+        raise UsageError("--compute", repr(compute), wrong)
     cluster = load(topology, overrides={f"nodes.{ALL}.compute": compute} if compute is not None else {})
     config = str(Path(ssh_config).absolute()) if ssh_config is not None else None
     rows = real_nodes().examine(cluster, timeout, config, ssh_options or [])
     is_well = not any(row.problems for row in rows)
     if as_json:
-        print(json.dumps({"topology": cluster.name, "ok": is_well, "nodes": [asdict(row) for row in rows]}, indent=2))
+        print_json({"topology": cluster.name, "ok": is_well, "nodes": [asdict(row) for row in rows]})
     else:
-        print("\n".join(_table([HEAD, *map(_cells, rows)])))
+        print(*columns([HEAD, *map(_cells, rows)]), sep="\n")
         lines = [f"{row.node}: {one.what}\n  {one.do}" for row in rows for one in row.problems]
-        print("", *(lines or ["no problem found"]), sep="\n")
+        taken = [f"{row.node} connects to {peer} over {link}" for row in rows for peer, link in row.links.items()]
+        told = [*taken, *simulated_only(cluster)]
+        print(*([""] if told else []), *told, "", *(lines or ["no problem found"]), sep="\n")
     raise typer.Exit(0 if is_well else 1)
 
 
 def _here(as_json: bool) -> int:
-    """Print what this machine has; return 1 if something needed is missing."""
+    """Print the findings about this machine; return 1 if a needed component is missing, else 0."""
     from simcluster.cli.machine import findings
 
     found = findings()
     is_well = all(one.ok or not one.needed for one in found)
     if as_json:
-        print(json.dumps({"ok": is_well, "machine": [asdict(one) for one in found]}, indent=2))
+        print_json({"ok": is_well, "machine": [asdict(one) for one in found]})
         return 0 if is_well else 1
-    rows = [(_verdict(one), one.name, one.found) for one in found]
-    print("\n".join(_table(rows)))
+    print(*columns([(_verdict(one), one.name, one.found) for one in found]), sep="\n")
     missing = [one for one in found if one.do]
     if missing:
         print("", *(f"{one.name}: {one.do}" for one in missing), sep="\n")
@@ -88,7 +90,9 @@ def _here(as_json: bool) -> int:
 
 
 def _verdict(one: Any) -> str:
-    return "ok" if one.ok else "missing" if one.needed else "optional"
+    if one.ok:
+        return "ok"
+    return "missing" if one.needed else "optional"
 
 
 def _cells(row: Any) -> tuple[str, ...]:
@@ -104,8 +108,3 @@ def _cells(row: Any) -> tuple[str, ...]:
     reach = f"{row.way}{' ' + row.ssh if row.ssh else ''}{' at ' + row.address if row.address else ''}"
     known = [value or "-" for value in (row.python, row.simcluster, row.torch)]
     return (row.node, reach, works, *known, clock, route, memory, row.accelerator or "-", row.compute)
-
-
-def _table(rows: Sequence[Sequence[str]]) -> list[str]:
-    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
-    return ["  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip() for row in rows]

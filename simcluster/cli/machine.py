@@ -1,4 +1,4 @@
-"""The parts that simcluster needs or can use on this machine: a list of findings, each with its remedy."""
+"""The components of this machine that simcluster needs or can use, each with a way to get it."""
 
 from __future__ import annotations
 
@@ -12,7 +12,6 @@ from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from importlib.util import find_spec
-from typing import Final
 
 from simcluster.process.accelerators import accelerators_here
 from simcluster.process.installed import CPU_TORCH, TORCH, install_extra
@@ -20,12 +19,14 @@ from simcluster.process.memory import free_memory_bytes
 from simcluster.units import format_size
 
 LEAST_FREE_BYTES = 2**30
-"""A process with torch takes about 300 MB, and the quickstart starts five."""
+"""The least free memory for a run. A process with torch takes about 300 MB, and a run has several.
+"""
 
-EXTRAS: Final[Mapping[str, tuple[str, str]]] = {
+EXTRAS: Mapping[str, tuple[str, str]] = {
     "uvloop": ("uvloop", "a faster event loop for real nodes"),
     "dask": ("distributed", "sweeps on a Dask cluster"),
     "api": ("fastapi", "the coordinator and its page"),
+    "lm": ("tokenizers", "tokens and chat templates of language models"),
     "tls": ("cryptography", "TLS between nodes"),
     "mlflow": ("mlflow", "runs in MLflow"),
     "wandb": ("wandb", "runs in Weights & Biases"),
@@ -34,7 +35,7 @@ EXTRAS: Final[Mapping[str, tuple[str, str]]] = {
     "notebook": ("jupytext", "the notebooks"),
     "mcp": ("mcp", "tools for programs"),
 }
-"""Optional extra -> the module by which it is found, and what it is for."""
+"""Name of an optional extra -> (a module that it installs, what it is for)."""
 
 _PROGRAMS = {"ssh": ("openssh-client", "nodes on other machines"), "tmux": ("tmux", "a pane for each node (--tmux)")}
 _BROWSERS = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable", "chrome")
@@ -43,7 +44,11 @@ _MAC_CHROME = "/Applications/Google Chrome.app/Contents/MacOS/Google Chrome"
 
 @dataclass(frozen=True)
 class Finding:
-    """A component that was looked for. *do* says how to get it, if it is missing; *needed* if nothing runs without."""
+    """The presence or absence of a component on this machine.
+
+    *found* describes the component, *do* says how to get it if it is missing, and *needed* is
+    whether every run needs it.
+    """
 
     name: str
     found: str
@@ -53,7 +58,7 @@ class Finding:
 
 
 def findings() -> list[Finding]:
-    """Look at this machine."""
+    """Return the findings about this machine."""
     return [_python(), *_torch(), _memory(), _cores(), _ports(), *_programs(), _chromium(), *_extras()]
 
 
@@ -66,7 +71,7 @@ def _python() -> Finding:
 def _torch() -> Iterator[Finding]:
     try:
         import torch
-    except (ImportError, OSError) as error:  # not there, or without a library that it needs
+    except (ImportError, OSError) as error:  # OSError: a shared library that torch needs is missing
         found = "not installed" if getattr(error, "name", None) == "torch" else f"cannot be imported: {error}"
         yield Finding("torch", found, False, True, f"{TORCH}; {CPU_TORCH}")
         return
@@ -95,7 +100,7 @@ def _cores() -> Finding:
 
 
 def _ports() -> Finding:
-    """See whether nodes here could listen on loopback."""
+    """Try to listen on loopback, as nodes on this machine do; return whether that works."""
 
     async def listen() -> None:
         server = await asyncio.start_server(lambda reader, writer: None, "127.0.0.1", 0)

@@ -1,21 +1,21 @@
-"""The commands `simcluster new`, a folder with an experiment that runs, and `schema`, the JSON schema of its files."""
+"""The commands `simcluster new`, which writes a project that runs, and `simcluster schema`."""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Annotated, Final
+from typing import Annotated
 
 from typer import Argument
 
 from simcluster.cli.terminal.complete import one_of
 from simcluster.cli.terminal.options import named, named_argument
 from simcluster.documents.shipped import SCHEMAS, schema_text, shipped_folder
-from simcluster.errors import Problem, UsageError, nearest
+from simcluster.errors import UsageError, nearest
 from simcluster.paths.given_path import given_path
 
-EXAMPLES: Final[Mapping[str, Mapping[str, str]]] = {
+EXAMPLES: Mapping[str, Mapping[str, str]] = {
     "own-algorithm": {
         "local_sgd.py": "experiments/own/local_sgd.py",
         "topology.yaml": "topologies/thunderbolt-mesh-4.yaml",
@@ -23,7 +23,10 @@ EXAMPLES: Final[Mapping[str, Mapping[str, str]]] = {
     "own-model": {"spirals.py": "experiments/own/spirals.py", "topology.yaml": "topologies/thunderbolt-mesh-4.yaml"},
     "shelf": {},
 }
-"""Example -> its files besides those of experiments/new/EXAMPLE, each with the shipped file that it copies."""
+"""Example -> {file of the project: shipped file that it copies}.
+
+The files in experiments/new/EXAMPLE are copied, too.
+"""
 
 _REFERENCE = re.compile(r"(# yaml-language-server: \$schema=)(?:\.\./)+")
 
@@ -34,14 +37,17 @@ def new(
         str, named("NAME", f"The example to begin with: {', '.join(EXAMPLES)}.", one_of(*EXAMPLES))
     ] = "own-algorithm",
 ) -> None:
-    """Write a new project that runs, to begin with.
+    """Write a new project that runs as it is.
 
     Examples: an algorithm, a model with its data, or a shelf of machines to describe.
     """
     if example not in EXAMPLES:
-        raise UsageError(Problem("--example", repr(example), f"an example: {nearest(example, EXAMPLES)}"))
+        raise UsageError("--example", repr(example), f"an example: {nearest(example, EXAMPLES)}")
     target = given_path(folder, "DIR")
-    _check(target)
+    if target.is_dir() and any(target.iterdir()):
+        raise UsageError("DIR", f"{target}, which is not empty", "a new or an empty folder")
+    if target.exists() and not target.is_dir():
+        raise UsageError("DIR", f"the file {target}", "a new or an empty folder")
     files = _files(example)
     try:
         for name, text in files.items():
@@ -49,7 +55,7 @@ def new(
             path.parent.mkdir(parents=True, exist_ok=True)
             path.write_text(text, encoding="utf-8")
     except OSError as error:
-        raise UsageError(Problem("DIR", f"cannot write {target}: {error.strerror}; choose another", "")) from None
+        raise UsageError("DIR", f"cannot write {target}: {error.strerror}; choose another", "") from None
     print(*(target / name for name in files if "/" not in name), sep="\n")
     print(f"next: cd {target}; simcluster run experiment.yaml")
 
@@ -60,16 +66,8 @@ def schema(kind: Annotated[str, named_argument("KIND", "topology or experiment."
     An editor completes and checks keys with it.
     """
     if kind not in SCHEMAS:
-        raise UsageError(Problem("kind", repr(kind), nearest(kind, SCHEMAS)))
+        raise UsageError("kind", repr(kind), nearest(kind, SCHEMAS))
     print(schema_text(kind), end="")
-
-
-def _check(target: Path) -> None:
-    """Raise UsageError if *target* is a file, or a folder with something in it."""
-    if target.is_dir() and any(target.iterdir()):
-        raise UsageError(Problem("DIR", f"{target}, which is not empty", "a new or an empty folder"))
-    if target.exists() and not target.is_dir():
-        raise UsageError(Problem("DIR", f"the file {target}", "a new or an empty folder"))
 
 
 def _files(example: str) -> dict[str, str]:

@@ -1,4 +1,4 @@
-"""The commands `simcluster node` and `simcluster key`, typed on a real node by a person or by ssh."""
+"""The commands for real nodes: `simcluster node`, `coordinator`, `key` and `keys`."""
 
 from __future__ import annotations
 
@@ -56,13 +56,13 @@ def node(
     """Join a run on the sockets backend by hand, from this machine."""
     need_unix("a node")
     if launched:
-        # Before anything large is imported: the launcher waits for an answer.
+        # Do this before any large import: the launcher waits for an answer.
         raise typer.Exit(real_nodes().serve_launcher())
     certificates = str(tls) if tls is not None else None
     if coordinator is not None:
         if join is not None or token_file is None:
             expected = "no --join with --coordinator" if join is not None else "it: a coordinator requires it"
-            raise UsageError(Problem("--join" if join is not None else "--token-file", join or "nothing", expected))
+            raise UsageError("--join" if join is not None else "--token-file", join or "nothing", expected)
         with torch_loads():
             files = (token_file, key_file, listen, certificates)
             attend = real_nodes().attend(name, coordinator, *files, patience, plain_http)
@@ -96,7 +96,8 @@ def coordinator(
 
     It reports a run's progress: /status, /history, /metrics, /training/ready.
     """
-    certificates, told = str(tls) if tls is not None else None, partial(print, flush=True)
+    certificates = str(tls) if tls is not None else None
+    told = partial(print, flush=True)
     real_nodes().coordinate(listen, token_file, dead, allow_host or [], told, certificates, plain_http, login)
 
 
@@ -106,7 +107,7 @@ keys_app = typer.Typer(help="Certificates for runs over TLS.", no_args_is_help=T
 @keys_app.callback()
 def _keys() -> None:
     """Certificates for runs over TLS."""
-    # Without this callback, typer would name a single command `keys` instead of `keys init`.
+    # Without this callback, typer would call the only command `keys` instead of `keys init`.
 
 
 @keys_app.command()

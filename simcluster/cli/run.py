@@ -1,8 +1,7 @@
-"""The commands `simcluster run` and `resume`: an experiment or a run's folder in, a run folder out."""
+"""The commands `simcluster run` and `simcluster resume`, which write a run folder."""
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -10,7 +9,7 @@ from typer import Argument, Option
 
 from simcluster.cli.terminal import options
 from simcluster.cli.terminal.help import OUTPUT
-from simcluster.cli.terminal.options import Json, Report, Sets, overrides, real_options
+from simcluster.cli.terminal.options import Json, Report, Sets, overrides, print_json, real_options
 from simcluster.cli.terminal.show import print_finished, shown, warnings_told
 from simcluster.cli.track import Track, tracked
 from simcluster.paths.last_run import last_run
@@ -25,6 +24,7 @@ Examples:
   simcluster run --script train.py --topology thunderbolt-mesh-4 -- --lr 0.1"""
 
 
+@options.on_real_nodes
 def run(
     experiment: options.ExperimentOrArgument = None,
     script_args: options.ScriptArguments = None,
@@ -42,22 +42,12 @@ def run(
         Path | None, options.named("DIR", "The run folder; by default a new one in runs.", None, OUTPUT)
     ] = None,
     report: Report = True,
-    rendezvous: options.Rendezvous = None,
-    key_file: options.KeyFile = None,
-    ssh: options.Ssh = True,
-    ssh_config: options.SshConfig = None,
-    ssh_options: options.SshOptions = None,
-    tmux: options.Tmux = False,
     nproc_per_node: options.Processes = None,
-    max_restarts: options.Restarts = None,
-    coordinator: options.Coordinator = None,
-    token_file: options.TokenFile = None,
-    tls: options.TlsFolder = None,
-    plain_http: options.PlainHttp = False,
     more_options: options.BackendOptions = None,
     track: Track = None,
     watch: options.Watch = False,
     as_json: Json = False,
+    **nodes: Any,
 ) -> None:
     """Run an experiment, or a torch.distributed script, on a backend and write its run folder."""
     changed = overrides(sets)
@@ -65,11 +55,7 @@ def run(
         experiment, script_args or (), script, module, pass_local_rank=pass_local_rank
     )
     named = backend or changed.get("backend") or options.backend_named(source, None)
-    given = overrides(more_options, "--option") | real_options(
-        named, rendezvous=rendezvous, key_file=key_file, ssh=ssh, ssh_config=ssh_config, ssh_options=ssh_options,
-        tmux=tmux, max_restarts=max_restarts, coordinator=coordinator, token_file=token_file, tls=tls,
-        plain_http=plain_http,
-    )  # fmt: skip
+    given = overrides(more_options, "--option") | real_options(named, **nodes)
     if nproc_per_node is not None:
         changed["topology.launch.nproc_per_node"] = nproc_per_node
     title = f"{Path(script or module or str(experiment)).stem}{f' on {backend}' if backend else ''}"
@@ -90,6 +76,7 @@ def run(
     print_finished(finished, as_json=as_json)
 
 
+@options.on_real_nodes
 def resume(
     run: Annotated[Path, Argument(metavar="RUN", help="The folder of a run with checkpoints.")],
     backend: options.BackendName = None,
@@ -99,31 +86,17 @@ def resume(
     step: Annotated[int | None, Option(metavar="N", help="The checkpoint's step; by default the last.")] = None,
     out: Annotated[Path | None, options.named("DIR", "The run folder; by default RUN itself.", None, OUTPUT)] = None,
     report: Report = True,
-    rendezvous: options.Rendezvous = None,
-    key_file: options.KeyFile = None,
-    ssh: options.Ssh = True,
-    ssh_config: options.SshConfig = None,
-    ssh_options: options.SshOptions = None,
-    tmux: options.Tmux = False,
-    max_restarts: options.Restarts = None,
-    coordinator: options.Coordinator = None,
-    token_file: options.TokenFile = None,
-    tls: options.TlsFolder = None,
-    plain_http: options.PlainHttp = False,
     more_options: options.BackendOptions = None,
     track: Track = None,
     watch: options.Watch = False,
     show: Annotated[bool, Option("--list", help="Only list the checkpoints.")] = False,
     as_json: Json = False,
+    **nodes: Any,
 ) -> None:
     """Resume a run from its last complete checkpoint."""
     run = last_run(run)
     named = options.backend_named(run / "config.yaml", backend)
-    given = overrides(more_options, "--option") | real_options(
-        named, rendezvous=rendezvous, key_file=key_file, ssh=ssh, ssh_config=ssh_config, ssh_options=ssh_options,
-        tmux=tmux, max_restarts=max_restarts, coordinator=coordinator, token_file=token_file, tls=tls,
-        plain_http=plain_http,
-    )  # fmt: skip
+    given = overrides(more_options, "--option") | real_options(named, **nodes)
     with warnings_told():
         if show:
             _list(run, as_json)
@@ -153,7 +126,7 @@ def _list(run: Path, as_json: bool) -> None:
         for found in checkpoints(run)
     ]
     if as_json:
-        print(json.dumps(rows, indent=2))
+        print_json(rows)
         return
     for row in rows:
         judged = "".join(f", {name} {row[name]:.4g}" for name in ("loss", "accuracy") if name in row)

@@ -1,4 +1,4 @@
-"""The commands `simcluster topology` and `flows`: what is asked of a topology alone."""
+"""The commands that need a topology but no algorithm: `simcluster topology` and `flows`."""
 
 from __future__ import annotations
 
@@ -8,20 +8,20 @@ from pathlib import Path
 from typing import Annotated
 
 import typer
-from typer import Option
+from typer import Argument, Option
 
 from simcluster.backend import simulator
-from simcluster.cli.terminal.options import Json, NetworkSeed, TopologyFile, named, names_of
+from simcluster.cli.terminal.options import Json, NetworkSeed, TopologyFile, named, names_of, with_defaults
 from simcluster.cli.terminal.show import check_target, write_file
-from simcluster.errors import Problem, UsageError
+from simcluster.errors import UsageError
 
 SUMMARY = "Check and draw topology files."
 
 
 def add_topology_commands(family: typer.Typer) -> None:
-    """Add the commands after `simcluster topology` to *family*."""
-    family.command()(check)
-    family.command()(draw)
+    """Add the subcommands of `simcluster topology` to *family*."""
+    family.command()(with_defaults(check))
+    family.command()(with_defaults(draw))
 
 
 def check(file: TopologyFile) -> None:
@@ -41,9 +41,38 @@ def draw(
     topology = load(file)
     target = check_target(out or Path(f"{topology.name}.html"))
     if target.suffix.lower() not in (".html", ".htm"):
-        raise UsageError(Problem("--out", str(target), "a file that ends in .html: an HTML page is written"))
+        raise UsageError("--out", str(target), "a file that ends in .html: an HTML page is written")
     write_file(target, draw_html(topology))
     print(target)
+
+
+def import_(
+    file: Annotated[
+        Path, Argument(metavar="FILE", help="A file of another tool: GML, GraphML, SimGrid, a host list, ...")
+    ],
+    out: Annotated[Path | None, Option(metavar="FILE", help="The file to write; by default NAME.yaml here.")] = None,
+) -> None:
+    """Write a file of another tool as a topology, with comments that say where each number comes from."""
+    from simcluster.documents.recognise import READ, recognise
+    from simcluster.documents.shipped import find
+    from simcluster.topology.read.formats import read_foreign
+    from simcluster.topology.read.formats.write import imported_text
+    from simcluster.topology.read.read import check as check_document
+
+    path = find("topologies", file)
+    form = recognise(path)
+    if form is None:
+        raise UsageError("file", f"{path}, YAML or a form that is unknown", f"one of another tool: {READ}")
+    target = check_target(out or Path(f"{path.stem}.yaml"))
+    if target.exists() and target.samefile(path):
+        raise UsageError("--out", str(target), "a file other than the one that is read")
+    if out is None and target.exists():
+        raise UsageError("--out", f"the file {target}, which exists", "--out FILE, to replace it or to write another")
+    found = read_foreign(path, form)
+    text, document = imported_text(found, path)
+    topology = check_document(document, path.stem)
+    write_file(target, text)
+    print(*filter(None, (topology.description, *found.warnings)), target, sep="\n")
 
 
 def flows(
@@ -56,7 +85,7 @@ def flows(
     seed: NetworkSeed = 0,
     as_json: Json = False,
 ) -> None:
-    """Time plain flows over a topology: when does each arrive?"""
+    """Time plain flows over a topology, and print when each arrives."""
     from simcluster.topology import load
     from simcluster.topology.plain_flows import read_flows
 

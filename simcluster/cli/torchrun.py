@@ -1,4 +1,4 @@
-"""The command `simcluster torchrun`: torchrun's own spelling of `simcluster run --script`."""
+"""The command `simcluster torchrun`: `simcluster run --script` with torchrun's options."""
 
 from __future__ import annotations
 
@@ -17,7 +17,10 @@ from simcluster.errors import Problem, UsageError, nearest, raise_all
 from simcluster.process.loading import torch_loads
 
 SETTINGS: dict[str, Any] = {"ignore_unknown_options": True, "allow_interspersed_args": False}
-"""Options of torchrun that are not here reach `torchrun`, which says what to use; all after the script are its own."""
+"""Settings of typer: pass on unknown options, so that `torchrun` can say what to use instead.
+
+All options after the script belong to the script.
+"""
 
 _PLACES = "nothing: ranks find each other without a rendezvous; --topology says where they are"
 _LOGS = "nothing: what each rank prints is in logs/ of the run folder"
@@ -52,7 +55,7 @@ INSTEAD = {
     "--run-path": "nothing: a script runs by its path anyway",
     "--use-env": "nothing: the environment always has the ranks",
 }
-"""Options of torchrun that are refused, and what to use."""
+"""Options of torchrun that are refused -> what to use instead."""
 
 KNOWN = [
     "--nproc-per-node",
@@ -97,12 +100,12 @@ def torchrun(
     report: Report = True,
     as_json: Json = False,
 ) -> None:
-    """Run a script with torchrun's options, in the simulator."""
+    """Run a script with torchrun's options, by default in the simulator."""
     words = list(words or ())
     refused = list(_refused(words))
     raise_all(refused)
     if not words:
-        raise UsageError(Problem("SCRIPT", "none", "a torch.distributed program, as for torchrun"))
+        raise UsageError("SCRIPT", "none", "a torch.distributed program, as for torchrun")
     processes, machines = _number("--nproc-per-node", nproc_per_node), _number("--nnodes", nnodes or "1")
     if topology is None:
         cluster: Any = _star(machines)
@@ -121,7 +124,7 @@ def torchrun(
 
 
 def _refused(words: list[str]) -> Iterator[Problem]:
-    """Yield a problem for each option of torchrun in front of the script."""
+    """Yield a problem for each option before the script, and remove it from *words*."""
     while words and words[0].startswith("-"):
         option, separator, _ = words.pop(0).partition("=")
         name = option.replace("_", "-")
@@ -134,7 +137,7 @@ def _refused(words: list[str]) -> Iterator[Problem]:
 
 def _number(option: str, given: str) -> int:
     if not given.isdecimal() or int(given) < 1:
-        raise UsageError(Problem(option, repr(given), "a number of at least 1: a simulated cluster has a fixed size"))
+        raise UsageError(option, repr(given), "a number of at least 1: a simulated cluster has a fixed size")
     return int(given)
 
 
@@ -146,11 +149,11 @@ def _star(machines: int) -> Any:
 
 
 def _check_machines(topology: str, machines: int) -> None:
-    """Raise UsageError unless *topology* has that many machines."""
+    """Raise UsageError unless *topology* has exactly this number of *machines*."""
     with torch_loads():
         from simcluster.topology import load
         from simcluster.topology.read.rank_places import machine_count
 
     count = machine_count(load(topology))
     if count != machines:
-        raise UsageError(Problem("--nnodes", str(machines), f"{count}, the machines of {topology}; or leave it out"))
+        raise UsageError("--nnodes", str(machines), f"{count}, the machines of {topology}; or leave it out")

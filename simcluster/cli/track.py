@@ -1,4 +1,4 @@
-"""The option `--track` of `run` and `sweep`: to MLflow, Weights & Biases, TensorBoard."""
+"""The option `--track` of `run` and `sweep`: write to MLflow, Weights & Biases or TensorBoard."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ TrackAtEnd = Annotated[list[str] | None, _track(f"Write the points to {TRACKERS}
 
 @dataclass
 class Tracking:
-    """The *folders* to write at the end, and the *follower* that writes points of a run in progress, if wanted."""
+    """The *folders* to track at the end, and the *follower* of a run in progress, if any."""
 
     follower: Follower | None
     folders: list[Path] = field(default_factory=list)
@@ -40,10 +40,10 @@ class Tracking:
 
 @contextmanager
 def tracked(wanted: Sequence[str] | None, *, silent: bool) -> Iterator[Tracking]:
-    """Yield a Tracking; at the end, write each of its folders to every tracker that is *wanted*.
+    """Yield a Tracking; at the end, write each of its folders to every tracker in *wanted*.
 
-    An unavailable tracker is reported before anything runs. A failed run is written, too, if it has a folder. A tracker
-    that fails later costs a warning, not the run.
+    Raise UsageError for an unavailable tracker before anything runs. A failed run is written, too,
+    if it has a folder. A tracker that fails later causes a warning; the run continues.
     """
     trackers = _trackers(wanted)
     if not trackers:
@@ -51,14 +51,16 @@ def tracked(wanted: Sequence[str] | None, *, silent: bool) -> Iterator[Tracking]
         return
     from simcluster.runs.folder import SUMMARY
 
-    following, written = open_door("follow_run")(trackers), False
+    following = open_door("follow_run")(trackers)
+    written = False
     tracking = Tracking(following)
     try:
         yield tracking
         written = True
     except RunError as error:
         if error.folder is not None and (Path(error.folder) / SUMMARY).is_file():
-            tracking.folders, written = [Path(error.folder)], True
+            tracking.folders = [Path(error.folder)]
+            written = True
         raise
     finally:
         failed = following.end(keep=not written)
@@ -70,7 +72,10 @@ def tracked(wanted: Sequence[str] | None, *, silent: bool) -> Iterator[Tracking]
 
 
 def _trackers(wanted: Sequence[str] | None) -> list[tuple[str, str | None]]:
-    """Return (name, into) of each tracker that is *wanted*. Raise UsageError with all problems."""
+    """Return (name, into) for each of *wanted*, NAME[=INTO].
+
+    Raise UsageError, with all problems, if a tracker is unavailable.
+    """
     if not wanted:
         return []
     check = open_door("check_tracker")
@@ -86,7 +91,7 @@ def _trackers(wanted: Sequence[str] | None) -> list[tuple[str, str | None]]:
 
 
 def _write(folder: Path, trackers: list[tuple[str, str | None]], said_to: TextIO) -> None:
-    """Write *folder* to *trackers*; drop one that fails, with a warning."""
+    """Write *folder* to *trackers*; warn of each that fails, and remove it from *trackers*."""
     from simcluster.results import load_run, load_sweep
     from simcluster.runs.sweep.sweep_folder import is_sweep
 

@@ -1,6 +1,8 @@
-"""Collective operations built from send and recv alone: one file per schedule, each a plain `async def`.
+"""Collective operations, built only from send and recv.
 
-docs/collectives.md says what each schedule costs and when it wins.
+Each schedule is a plain `async def`; related schedules share a file.
+
+docs/collectives.md says what each schedule costs and when it is the fastest.
 """
 
 from simcluster.collectives.exchange import exchange

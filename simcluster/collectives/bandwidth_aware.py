@@ -1,10 +1,12 @@
 """Bandwidth-aware shards: a rank with a slow link sums less for the others (after BytePS, Jiang et al. 2020).
 
-Rank i owns a share w_i of the vector: it receives every rank's part of that share and sends the sum to all. Pushes and
-sums together, its link carries 1 + (p-2) w_i of the vector's bytes each way. On a star with links of B_i, the shares
-w_i = (B_i/S - 1)/(p-2), never below 0 (`shares`), keep all links busy for the same M/S seconds, where S = (B_1 + ... +
-B_p) / (2(p-1)). In a ring all ranks wait for the slowest: 2 (p-1)/p M/B_min. Shares are cut into pieces so that sums
-are in flight while later pieces are pushed; this costs about one piece more than the bound.
+Rank i owns a share w_i of the vector: it receives that share from every rank and sends the sum to
+all. Its link carries 1 + (p-2) w_i times the vector's M bytes each way, pushes and sums together.
+On a star whose link to rank i has the bandwidth B_i, the shares w_i = (B_i/S - 1)/(p-2), never
+below 0 (`shares`), keep all links busy for the same M/S seconds, where S = (B_1 + ... + B_p) /
+(2(p-1)). In a ring all ranks wait for the slowest link: 2 (p-1)/p M/B_min. Shares are split into
+pieces so that sums are in flight while later pieces are pushed; the all-reduce takes longer than
+M/S by about the time of one piece.
 
 With equal shares the ring is used: it is as fast, with fewer and larger messages.
 """
@@ -43,7 +45,7 @@ async def bandwidth_aware_all_reduce(
     sums = _cut(result, weights, pieces)
     others = [rank for rank in range(node.size) if rank != node.rank]
     async with asyncio.TaskGroup() as group:
-        # push: the first piece of every share, then the second of every share, ...
+        # Push the first piece of every share, then the second of every share, and so on.
         for number in range(pieces):
             for peer in others:
                 if number < len(own[peer]):
@@ -51,7 +53,7 @@ async def bandwidth_aware_all_reduce(
         for peer in others:
             group.create_task(_take(node, peer, tag, sums[peer]))
 
-        # sum and send: each piece as soon as every rank's has arrived
+        # Sum and send each piece as soon as it has arrived from every rank.
         for number, piece in enumerate(own[node.rank]):
             ranks, push = range(node.size), f"{tag}/push{number}"
             parts = [piece if rank == node.rank else (await node.recv(rank, push)).tensor for rank in ranks]
@@ -63,17 +65,19 @@ async def bandwidth_aware_all_reduce(
 
 
 def shares(bandwidths_Bps: Sequence[float]) -> list[float]:
-    """Return the shares, with sum 1, that keep a star's links of these bandwidths each way busy for the same time.
+    """Return the shares that keep all links of a star busy for the same time. They add up to 1.
 
-    Links too slow to sum for others get none; the others share the rest. Up to two ranks share equally: there is
-    nothing to gain.
+    *bandwidths_Bps*: the bandwidth of each rank's link, each way. A rank whose link is too slow to
+    sum for others gets the share 0; the other ranks divide the vector. One or two ranks get equal
+    shares, since other shares gain nothing.
     """
     size = len(bandwidths_Bps)
     if size < 3:
         return [1.0 / size] * size
     summing = list(range(size))
     while True:
-        # Among the ranks that sum, w_i = (T B_i - 1)/(p - 2) for one time T, and the shares add up to 1.
+        # For the ranks that sum, w_i = (T B_i - 1)/(p - 2) with a common time T such that the
+        # shares add up to 1.
         time_s = (len(summing) + size - 2) / math.fsum(bandwidths_Bps[rank] for rank in summing)
         found = {rank: (time_s * bandwidths_Bps[rank] - 1.0) / (size - 2) for rank in summing}
         kept = [rank for rank in summing if found[rank] > 0.0]
@@ -88,7 +92,7 @@ async def _take(node: Transport, source: int, tag: str, into: Sequence[Tensor]) 
 
 
 def _cut(vector: Tensor, weights: Sequence[float], pieces: int) -> list[list[Tensor]]:
-    """Return the pieces of each share: views of *vector*, none empty."""
+    """Return the pieces of each share, as views of *vector*. No piece is empty."""
     whole = math.fsum(weights)
     bounds = [round(len(vector) * min(1.0, so_far / whole)) for so_far in accumulate(weights, initial=0.0)]
     bounds[-1] = len(vector)

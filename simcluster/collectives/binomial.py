@@ -1,8 +1,10 @@
 """Binomial trees: in every round, each rank that has the data passes it, or half of it, to one more rank.
 
-The place of one of p ranks in the tree is a number of c = ceil(lg p) bits; its parent's place lacks the highest bit
-that is set. Every p takes c rounds, even if the tree is not full, since the last rank has the last place, at the end of
-the longest path: sends are eager, so a rank with fewer children finishes earlier, and no rank waits for a round.
+Each of the p ranks has a place in the tree, a number of c = ceil(lg p) bits. A parent's place is
+its child's place without the highest set bit. Every schedule takes c rounds, even if p is not a
+power of two and the tree is not full, since the last rank has the last place, at the end of the
+longest path. Sends are eager: a rank with fewer children finishes earlier, and no rank waits for a
+round.
 """
 
 from __future__ import annotations
@@ -16,13 +18,15 @@ import numpy as np
 from numpy.typing import NDArray
 from torch import Tensor
 
-from simcluster.collectives.exchange import run_rounds_from, skipped
+from simcluster.collectives.exchange import run_rounds, skipped
 from simcluster.payload import pack
 from simcluster.rounds import NO_RANK, Ranks, Rounds
 from simcluster.transport import Transport
 
 First = Literal["near", "far"]
-"""Which partners come first: neighbours in the list of ranks, or ranks half a list away."""
+"""The partners of the first round: "near" means neighbours in the list of ranks, "far" means ranks
+half the list apart.
+"""
 
 
 async def binomial_broadcast(
@@ -40,7 +44,10 @@ async def binomial_broadcast(
 async def binomial_reduce(
     node: Transport, vector: Tensor, tag: str, root: int, *, first: First = "near"
 ) -> Tensor | None:
-    """Return the sum of every rank's *vector* on rank *root*, None on the others; children are added last one first."""
+    """Return the sum of every rank's *vector* on rank *root*, and None on the other ranks.
+
+    A rank adds the vectors of its children in the order from last to first.
+    """
     parent, children = _family(node, root, first)
     async with asyncio.TaskGroup() as group:
         receiving = [group.create_task(node.recv(child, tag)) for child in children]
@@ -54,18 +61,18 @@ async def binomial_reduce(
 
 
 async def binomial_all_reduce(node: Transport, vector: Tensor, tag: str, *, first: First = "near") -> Tensor:
-    """Return the sum of every rank's *vector*: reduced to rank 0, then broadcast."""
+    """Return the sum of every rank's *vector*, by a reduce to rank 0 and a broadcast."""
     if vector.is_meta and vector.dim() == 1 and node.size > 1:
-        rounds = _rounds(node.size, vector, tag, first)
+        rounds = _rounds(node.size, len(vector), first).under(tag, vector)
         if over := await skipped(node, rounds):
-            await run_rounds_from(over, node, rounds)
+            await run_rounds(node, rounds, over=over)
             return vector
     total = await binomial_reduce(node, vector, f"{tag}/up", 0, first=first)
     return (await binomial_broadcast(node, [] if total is None else [total], f"{tag}/down", 0, first=first))[0]
 
 
 async def binomial_barrier(node: Transport, tag: str, *, first: First = "near") -> None:
-    """Wait for all ranks: an empty reduce to rank 0, then an empty broadcast."""
+    """Wait for all ranks, by an empty reduce to rank 0 and an empty broadcast."""
     parent, children = _family(node, 0, first)
     for child in children:
         await node.recv(child, f"{tag}/up")
@@ -77,7 +84,9 @@ async def binomial_barrier(node: Transport, tag: str, *, first: First = "near") 
 
 
 def _family(node: Transport, root: int, first: First) -> tuple[int | None, list[int]]:
-    """Return (the parent of this rank, its children in the order of rounds), for a broadcast."""
+    """Return (this rank's parent or None, its children in the order of rounds) in a broadcast from
+    *root*.
+    """
     places, number_at = _places(node.size, first)
     mine = int(places[(node.rank - root) % node.size])
 
@@ -91,9 +100,13 @@ def _family(node: Transport, root: int, first: First) -> tuple[int | None, list[
 
 @lru_cache(maxsize=8)
 def _places(size: int, first: First) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """Return (the places of numbers 0, 1, ... of ranks counted from the root, the number at each place or NO_RANK).
+    """Return (the place of each number, the number at each place or NO_RANK).
 
-    Round k joins places 2^k apart. Near first, places equal numbers; far first, their bits are reversed.
+    A number is a rank counted from the root.
+
+    Round k joins places 2^k apart. The places are 0 to size - 2 and, for the longest path, 2^bits -
+    1. Numbers take them in ascending order if *first* is "near", and in the order of their reversed
+    bits if it is "far".
     """
     bits = (size - 1).bit_length()
     places = [*range(size - 1), 2**bits - 1]
@@ -104,13 +117,19 @@ def _places(size: int, first: First) -> tuple[NDArray[np.int64], NDArray[np.int6
     return np.array(places), number_at
 
 
-def _rounds(size: int, vector: Tensor, tag: str, first: First) -> Rounds:
-    """Return the all-reduce's messages without values: in each round those between places one bit apart."""
+@lru_cache(maxsize=64)
+def _rounds(size: int, length: int, first: First) -> Rounds:
+    """Return the rounds of the all-reduce's messages, for vectors without values. In each round,
+    messages go between parents and children whose places differ in one bit, which is the same for
+    all pairs.
+    """
     places, number_at = _places(size, first)
-    bits, length = (size - 1).bit_length(), len(vector)
+    bits = (size - 1).bit_length()
 
     def other(number: int, rank: Ranks, *, sends: bool) -> Ranks:
-        """Return the rank to which *rank* sends, or from which it receives."""
+        """Return the rank that *rank* sends to if *sends*, otherwise the rank that it receives
+        from.
+        """
         is_up, place = number < bits, places[rank]
         bit = bits - 1 - number if is_up else number - bits
         return np.where(place >> bit == (is_up == sends), number_at[place ^ 1 << bit], NO_RANK)
@@ -121,15 +140,16 @@ def _rounds(size: int, vector: Tensor, tag: str, first: First) -> Rounds:
         to=partial(other, sends=True),
         source=partial(other, sends=False),
         elements=lambda number, rank: length,
-        tag=lambda number: f"{tag}/up" if number < bits else f"{tag}/down",
-        vector=vector,
+        suffix=lambda number: "/up" if number < bits else "/down",
         is_once=True,
         gathering=bits,
     )
 
 
 async def binomial_scatter(node: Transport, tensors: Sequence[Tensor], tag: str, root: int) -> Tensor:
-    """Return tensor r of rank *root*'s *tensors* on rank r; the other ranks' *tensors* are ignored."""
+    """Return the r-th of rank *root*'s *tensors* on rank r; the other ranks' *tensors* are
+    ignored.
+    """
     parent, mine, children = _subtrees(node, root)
     if parent is None:
         held = [tensors[(place + root) % node.size] for place in range(node.size)]
@@ -142,12 +162,14 @@ async def binomial_scatter(node: Transport, tensors: Sequence[Tensor], tag: str,
 
 
 async def binomial_gather(node: Transport, tensor: Tensor, tag: str, root: int) -> list[Tensor]:
-    """Return every rank's *tensor*, by rank, on rank *root*; an empty list on the others."""
+    """Return the list of every rank's *tensor*, in rank order, on rank *root*, and an empty list on
+    the other ranks.
+    """
     parent, _, children = _subtrees(node, root)
     async with asyncio.TaskGroup() as group:
         receiving = [group.create_task(node.recv((child.start + root) % node.size, tag)) for child in children]
     held = [tensor]
-    for part in reversed(receiving):  # the half cut off last is the nearest
+    for part in reversed(receiving):  # the last child holds the nearest ranks
         held += part.result().tensors
     if parent is not None:
         await node.send(parent, tag, pack(*held))
@@ -156,14 +178,21 @@ async def binomial_gather(node: Transport, tensor: Tensor, tag: str, root: int) 
 
 
 def _subtrees(node: Transport, root: int) -> tuple[int | None, range, list[range]]:
-    """Return (parent, this rank's subtree, its children's subtrees, largest first) as places from the root."""
-    place, parent, mine = (node.rank - root) % node.size, None, range(node.size)
+    """Return (parent, this rank's subtree, its children's subtrees, largest first). The parent is a
+    rank or None; subtrees are ranges of places, counted from the root.
+    """
+    place = (node.rank - root) % node.size
+    parent: int | None = None
+    mine = range(node.size)
     children: list[range] = []
     while len(mine) > 1:
         middle = mine.stop - len(mine) // 2
-        kept, given = range(mine.start, middle), range(middle, mine.stop)  # which is never larger
+        # *given* is never larger than *kept*.
+        kept, given = range(mine.start, middle), range(middle, mine.stop)
         if place in given:
-            parent, mine, children = (mine.start + root) % node.size, given, []
+            parent = (mine.start + root) % node.size
+            mine = given
+            children = []
         else:
             mine = kept
             if place == kept.start:

@@ -1,4 +1,7 @@
-"""A chain: each rank passes everything to the next. Slow, but no link carries the data twice."""
+"""A chain: each rank passes everything to the next rank.
+
+It is slow, but no link carries the data twice.
+"""
 
 from __future__ import annotations
 

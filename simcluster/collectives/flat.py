@@ -1,36 +1,43 @@
-"""Lists of tensors as one vector, and back: schedules cut vectors, models have lists."""
+"""Conversion of lists of tensors into one vector and back: a model is a list of tensors, but
+schedules split vectors.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from typing import Any
 
-import numpy as np
 import torch
 from torch import Tensor
+
+from simcluster.rounds import where
 
 
 def flatten(tensors: Sequence[Tensor]) -> Tensor:
     """Return all *tensors* concatenated in one new vector."""
-    if tensors and tensors[0].is_meta and not torch._C._len_torch_dispatch_stack():  # else operators are counted
+    # While a dispatch mode counts operators, torch's own operator must run.
+    if tensors and tensors[0].is_meta and not torch._C._len_torch_dispatch_stack():
         first = tensors[0]
         if all(tensor.is_meta and tensor.dtype is first.dtype for tensor in tensors):
-            # Without values, torch's own concatenation takes 30 us, and first imports its compiler.
+            # On meta tensors, torch's own concatenation takes 30 us, and the first call imports its
+            # compiler.
             length = sum([tensor.numel() for tensor in tensors])
             return torch.empty(length, dtype=first.dtype, device="meta")
     return torch.cat([tensor.reshape(-1) for tensor in tensors])
 
 
 def unflatten(vector: Tensor, like: Sequence[Tensor]) -> list[Tensor]:
-    """Return the pieces of *vector* in the shapes of *like*: views, not copies."""
+    """Split *vector* into pieces with the shapes of *like*, and return them as views."""
     lengths = [tensor.numel() for tensor in like]
     if vector.is_meta and _has_form(vector, like, sum(lengths)) and not torch._C._len_torch_dispatch_stack():
-        return [tensor.detach() for tensor in like]  # without values, torch's own views take ten times as long
+        return [tensor.detach() for tensor in like]  # on meta tensors, views take ten times as long
     return [piece.view(tensor.shape) for piece, tensor in zip(torch.split(vector, lengths), like, strict=True)]
 
 
 def _has_form(vector: Tensor, like: Sequence[Tensor], length: int) -> bool:
-    """Return whether *like*, *length* numbers in all, already has the form of *vector*'s pieces without values."""
+    """Return whether the tensors of *like*, which have *length* elements in total, are on meta and
+    can stand in for the pieces of *vector*.
+    """
     dtype = vector.dtype
     return (
         vector.shape == (length,)
@@ -40,7 +47,10 @@ def _has_form(vector: Tensor, like: Sequence[Tensor], length: int) -> bool:
 
 
 def unflatten_parts(parts: Sequence[Tensor], like: Sequence[Tensor]) -> list[list[Tensor]]:
-    """Return, for each of *like*, the vectors that make it up, of a vector that is in *parts*: views, not copies."""
+    """Split the vector that *parts* make up into pieces with the lengths of *like*.
+
+    Return each piece as a list of views of *parts*.
+    """
     found: list[list[Tensor]] = []
     rest = [part for part in parts if len(part)]
     for tensor in like:
@@ -61,32 +71,36 @@ def as_bytes(tensors: Sequence[Tensor]) -> Tensor:
 
 
 def from_bytes(vector: Tensor, like: Sequence[Tensor]) -> list[Tensor]:
-    """Return the tensors that `as_bytes` was given, from its result, in the shapes and dtypes of *like*."""
+    """Return the tensors that `as_bytes` turned into *vector*, in the shapes and dtypes of *like*."""
     pieces = torch.split(vector, [tensor.nbytes for tensor in like])
-    # Copied, since a tensor must start at a multiple of its element size.
+    # Clone, since a tensor must start at a multiple of its element size.
     return [piece.clone().view(tensor.dtype).view(tensor.shape) for piece, tensor in zip(pieces, like, strict=True)]
 
 
 def lengths_of(length: int, parts: int) -> list[int]:
-    """Return the lengths of *parts* of a vector of *length*, as tensor_split cuts."""
+    """Return the lengths of the *parts* that `tensor_split` makes of a vector of *length*."""
     each, longer = divmod(length, parts)
     return [each + 1] * longer + [each] * (parts - longer)
 
 
 def start_of(part: Any, length: int, parts: int) -> Any:
-    """Return where *part*, or each of an array of them, begins."""
+    """Return the first index of *part* when `tensor_split` splits a vector of *length* into
+    *parts*. For an array of parts, return an array.
+    """
     each, longer = divmod(length, parts)
-    return part * each + (np.minimum(part, longer) if longer else 0)
+    return part * each + where(part < longer, part, longer)
 
 
 def length_of(part: Any, length: int, parts: int) -> Any:
-    """Return the length of *part*, or of each of an array of them."""
+    """Return the length of *part* when `tensor_split` splits a vector of *length* into *parts*. For
+    an array of parts, return an array.
+    """
     each, longer = divmod(length, parts)
     return each + (part < longer) if longer else each
 
 
 def summed(parts: Sequence[Tensor]) -> Tensor:
-    """Return the sum of *parts* as a new tensor, taken in their order."""
+    """Add *parts* in their order, and return the sum as a new tensor."""
     total = parts[0].clone()
     for part in parts[1:]:
         total.add_(part)

@@ -1,4 +1,5 @@
-"""Reduce any number of ranks to a power of two: a surplus rank gives its vector to a neighbour (MPICH's fold).
+"""MPICH's fold, which reduces any number of ranks to a power of two: a surplus rank gives its
+vector to a neighbour.
 
 p = 2^f + rest. Of the first 2 rest ranks, each odd one folds into the even one before it. The remaining 2^f ranks have
 the places 0, 1, ... in rank order.
@@ -6,142 +7,138 @@ the places 0, 1, ... in rank order.
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
-from dataclasses import replace
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
 
-import numpy as np
-from torch import Tensor
-
-from simcluster.payload import Message
-from simcluster.rounds import NO_RANK, Ranks, Rounds
-from simcluster.transport import Transport
+from simcluster.rounds import NO_RANK, WHOLE, Formula, Ranks, Rounds, where
 
 
 class Places:
-    """The places of *size* ranks: *count* = 2^*bits* places, and *rest* ranks that are folded away."""
+    """The places of *size* ranks: there are *count* = 2^*bits* places, and *rest* ranks are folded
+    away.
+    """
 
     def __init__(self, size: int) -> None:
         self.bits = size.bit_length() - 1
         self.count = 1 << self.bits
         self.rest = size - self.count
 
-    def rank_at(self, place: int) -> int:
-        return 2 * place if place < self.rest else place + self.rest
-
-    def folded_into(self, place: int) -> int | None:
-        """Return the rank that folds into *place*, if there is one."""
-        return 2 * place + 1 if place < self.rest else None
-
     def ranks_at(self, place: int) -> list[int]:
-        """Return the ranks that *place* stands for."""
-        folded = self.folded_into(place)
-        return [self.rank_at(place)] + ([] if folded is None else [folded])
-
-    def place_of(self, rank: int) -> int | None:
-        """Return the place of *rank*; None if it is folded away."""
-        if rank >= 2 * self.rest:
-            return rank - self.rest
-        return None if rank % 2 else rank // 2
+        """Return the rank at *place* and the surplus rank that folds into it, if there is one."""
+        return [2 * place, 2 * place + 1] if place < self.rest else [place + self.rest]
 
 
-Inner = Callable[[Tensor, int, Places], Awaitable[Tensor]]
-"""(sum so far, place, all places) -> the total sum, for the 2^f remaining ranks."""
+def fold_rounds(
+    inner: Rounds,
+    places: Places,
+    length: int,
+    fold: Callable[[int], Sequence[Any]] | None = None,
+    unfold: Callable[[int], Sequence[Any]] = lambda rank: [WHOLE],
+) -> Rounds:
+    """Return the rounds *inner* among places, preceded and followed by rounds for the surplus
+    ranks.
 
-
-async def fold_sum(node: Transport, vector: Tensor, tag: str, inner: Inner) -> Tensor:
-    """Sum every rank's *vector* with *inner* among 2^f ranks; the same bits on all ranks if *inner* gives that."""
-    places = Places(node.size)
-    place = places.place_of(node.rank)
-    if place is None:
-        return (await folded_away(node, vector, tag, places)).tensor
-    total = await inner(await folded_in(node, vector, tag, places, place), place, places)
-    back = places.folded_into(place)
-    if back is not None:
-        await node.send(back, f"{tag}/unfold", total)
-    return total
-
-
-async def folded_away(node: Transport, vector: Tensor, tag: str, places: Places) -> Message:
-    """Give *vector* to the rank before this one, and return the result that it sends back.
-
-    Then tell the ranks that nothing folds into to start. Sends are eager: if they started earlier, their messages to a
-    rank still receiving a fold would compete on its link.
+    A surplus rank first sends its vector of *length* numbers, which the receiver adds; if *fold* is
+    set, it sends the parts that *fold* returns instead. The surplus rank then tells the ranks that
+    nothing folds into to start. Sends are eager: if they started earlier, their messages to a rank
+    still receiving a fold would compete on its link. In the last round, the rank before a surplus
+    rank sends that rank the parts that *unfold* returns.
     """
-    await node.send(node.rank - 1, f"{tag}/fold", vector)
-    for place in range(places.rest, places.count):
-        if place % places.rest == node.rank // 2:
-            await node.send(places.rank_at(place), f"{tag}/go", None)
-    return await node.recv(node.rank - 1, f"{tag}/unfold")
-
-
-def fold_rounds(inner: Rounds, places: Places, tag: str) -> Rounds:
-    """Return the messages of `fold_sum` without values, if those of its inner function are *inner*, of places."""
-    rest = places.rest
-    if not rest:
+    if not places.rest:
         return inner
-    # Round 0 folds; in those before *first* the others get start messages.
-    first = 2 + (places.count - rest - 1) // rest
-    last, length = first + inner.count, len(inner.vector)
-
-    def place_at(rank: Ranks) -> Ranks:
-        return np.where(rank >= 2 * rest, rank - rest, np.where(rank % 2, NO_RANK, rank // 2))
-
-    def rank_at(place: Ranks) -> Ranks:
-        return np.where(place < rest, 2 * place, place + rest)
-
-    def to(number: int, rank: Ranks) -> Ranks:
-        is_folded, place = (rank < 2 * rest) & (rank % 2 == 1), place_at(rank)
-        if number == 0:
-            return np.where(is_folded, rank - 1, NO_RANK)
-        if number == last:
-            return np.where(is_folded | (place >= rest), NO_RANK, rank + 1)
-        if number < first:
-            place = number * rest + rank // 2
-            return np.where(is_folded & (place < places.count), rank_at(place), NO_RANK)
-        return np.where(is_folded, NO_RANK, rank_at(inner.to(number - first, np.maximum(place, 0))))
-
-    def source(number: int, rank: Ranks) -> Ranks:
-        place = place_at(rank)
-        if number == 0:
-            return np.where((place >= 0) & (place < rest), rank + 1, NO_RANK)
-        if number == last:
-            return np.where(place < 0, rank - 1, NO_RANK)
-        if number < first:
-            return np.where(place // rest == number, 2 * (place % rest) + 1, NO_RANK)
-        return np.where(place < 0, NO_RANK, rank_at(inner.source(number - first, np.maximum(place, 0))))
-
-    def elements(number: int, rank: Ranks) -> Ranks:
-        return inner.elements(number - first, np.maximum(place_at(rank), 0)) if first <= number < last else length
-
-    def tag_of(number: int) -> str:
-        if first <= number < last:
-            return inner.tag(number - first)
-        return f"{tag}/{'fold' if number == 0 else 'unfold' if number == last else 'go'}"
-
+    folded = FoldedSchedule(inner, places, length, fold, unfold)
     return replace(
         inner,
-        name=("fold", inner.name),
-        count=last + 1,
-        to=to,
-        source=source,
-        elements=elements,
-        tag=tag_of,
-        tensors=lambda number: 0 if 0 < number < first else 1,
+        name=inner.name and ("fold", inner.name),
+        count=folded.last + 1,
+        to=folded.to,
+        source=folded.source,
+        elements=folded.elements,
+        suffix=folded.suffix,
+        tensors=lambda number: 0 if 0 < number < folded.first else 1,
+        parts=folded.parts,
+        adds=folded.adds,
     )
 
 
-async def folded_in(node: Transport, vector: Tensor, tag: str, places: Places, place: int) -> Tensor:
-    """Return a copy of *vector* plus the vector folded into this rank, once the first round may begin."""
-    total = vector.clone()
-    folded = await unfolded_start(node, tag, places, place)
-    return total if folded is None else total.add_(folded)
+@dataclass(frozen=True, eq=False)
+class FoldedSchedule:
+    """The formulas of `fold_rounds`.
 
+    Round 0 folds. In the other rounds before round *first*, ranks that nothing folds into get start
+    messages. Round *last* unfolds.
+    """
 
-async def unfolded_start(node: Transport, tag: str, places: Places, place: int) -> Tensor | None:
-    """Return the vector folded into *place*, or None, once the first round may begin."""
-    folded = places.folded_into(place)
-    if folded is not None:
-        return (await node.recv(folded, f"{tag}/fold")).tensor
-    if places.rest:
-        await node.recv(2 * (place % places.rest) + 1, f"{tag}/go")
-    return None
+    inner: Rounds
+    places: Places
+    length: int
+    fold: Callable[[int], Sequence[Any]] | None
+    unfold: Callable[[int], Sequence[Any]]
+    first: int = field(init=False)
+    last: int = field(init=False)
+
+    def __post_init__(self) -> None:
+        rest = self.places.rest
+        first = 2 + (self.places.count - rest - 1) // rest
+        object.__setattr__(self, "first", first)
+        object.__setattr__(self, "last", first + self.inner.count)
+
+    def to(self, number: int, rank: Ranks) -> Ranks:
+        rest, place = self.places.rest, self._place_at(rank)
+        if self._is_inside(number):
+            return where(place < 0, NO_RANK, self._rank_at(self._inside(self.inner.to, number, rank)))
+        if number == 0:
+            return where(place < 0, rank - 1, NO_RANK)
+        if number == self.last:
+            return where((place < 0) | (place >= rest), NO_RANK, rank + 1)
+        started = number * rest + rank // 2
+        return where((place < 0) & (started < self.places.count), self._rank_at(started), NO_RANK)
+
+    def source(self, number: int, rank: Ranks) -> Ranks:
+        rest, place = self.places.rest, self._place_at(rank)
+        if self._is_inside(number):
+            return where(place < 0, NO_RANK, self._rank_at(self._inside(self.inner.source, number, rank)))
+        if number == 0:
+            return where((place >= 0) & (place < rest), rank + 1, NO_RANK)
+        if number == self.last:
+            return where(place < 0, rank - 1, NO_RANK)
+        return where(place // rest == number, 2 * (place % rest) + 1, NO_RANK)
+
+    def elements(self, number: int, rank: Ranks) -> Ranks:
+        return self._inside(self.inner.elements, number, rank) if self._is_inside(number) else self.length
+
+    def parts(self, number: int, rank: int) -> Sequence[Any]:
+        if self._is_inside(number):
+            return self.inner.parts(number - self.first, self._place_at(rank))
+        if number == 0:
+            return [WHOLE] if self.fold is None else self.fold(rank)
+        return self.unfold(rank) if number == self.last else []
+
+    def adds(self, number: int) -> bool:
+        if self._is_inside(number):
+            return self.inner.adds(number - self.first)
+        return number == 0 and self.fold is None
+
+    def suffix(self, number: int) -> str:
+        if self._is_inside(number):
+            return self.inner.suffix(number - self.first)
+        return {0: "/fold", self.last: "/unfold"}.get(number, "/go")
+
+    def _is_inside(self, number: int) -> bool:
+        return self.first <= number < self.last
+
+    def _inside(self, formula: Formula, number: int, rank: Ranks) -> Ranks:
+        """Return the value of *formula* for the place of *rank*. If the rank is folded away, the
+        value is arbitrary.
+        """
+        place = self._place_at(rank)
+        return formula(number - self.first, where(place < 0, 0, place))
+
+    def _place_at(self, rank: Ranks) -> Ranks:
+        rest = self.places.rest
+        return where(rank >= 2 * rest, rank - rest, where(rank % 2, NO_RANK, rank // 2))
+
+    def _rank_at(self, place: Ranks) -> Ranks:
+        rest = self.places.rest
+        return where(place < rest, 2 * place, place + rest)

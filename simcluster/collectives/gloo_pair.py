@@ -1,4 +1,4 @@
-"""The all-gather of two ranks as gloo makes it: the order of its messages decides how long it takes."""
+"""The all-gather of two ranks with gloo's order of messages, which determines its duration."""
 
 from __future__ import annotations
 
@@ -12,16 +12,20 @@ from simcluster.errors import PeerLost
 from simcluster.transport import Transport
 
 PARTS = 2
-"""Gloo cuts a rank's tensor into so many (gloo/allgather.cc)."""
+"""The number of parts into which gloo splits a rank's tensor (gloo/allgather.cc)."""
 
 
 async def gather_in_pair(group: Transport, tensor: Tensor, tag: str, sends: set[asyncio.Task[None]]) -> list[Tensor]:
-    """Return the *tensor* of both ranks of *group*, by rank; add what is still to be sent to *sends*.
+    """Return the *tensor* of both ranks of *group*, in rank order.
 
-    Gloo sends a part when the other rank has said that it is ready for it. Two ranks have one connection for both, and
-    each sends before it says so: the second to come sends its part, and only behind that part says that it is ready.
-    So the call takes it 1.5 times as long, unless both ranks come within the latency of the link. The first to come has
-    everything by then, and leaves its own part to the kernel: gloo makes the buffer there large enough (tcp/pair.cc).
+    *sends*: a set for the tasks of sends that may outlast the call.
+
+    Gloo sends a part once the other rank has reported that it is ready. Two ranks share one
+    connection, and each sends its part before its own ready message. So the second rank to arrive
+    sends its part at once, and its ready message queues after that part: its call takes 1.5 times
+    as long, unless both ranks arrive within the latency of the link. The first rank has received
+    everything by then. It leaves its own part to the kernel, for which gloo makes the socket's
+    buffer large enough (tcp/pair.cc).
     """
     peer = 1 - group.rank
 
@@ -34,11 +38,13 @@ async def gather_in_pair(group: Transport, tensor: Tensor, tag: str, sends: set[
             async with asyncio.TaskGroup() as giving:
                 for number, part in enumerate(parts):
                     giving.create_task(give(number, part))
-                    for _ in range(3):  # if the peer is ready, the part goes first
+                    # Let the event loop run: if the peer is ready, the part is sent before the
+                    # ready message.
+                    for _ in range(3):
                         await asyncio.sleep(0)
                     giving.create_task(group.send(peer, f"{tag}/ready{number}", None))
         except* PeerLost:
-            pass  # the call receives from this peer, and raises it
+            pass  # the receives below raise the peer's loss
 
     sending = asyncio.create_task(give_all(tensor.reshape(-1).clone().tensor_split(PARTS)))
     sends.add(sending)

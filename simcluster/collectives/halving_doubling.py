@@ -1,104 +1,109 @@
-"""Halving and doubling (Rabenseifner 2004): half of the vector to one partner, a quarter to the next, and back again.
+"""Halving and doubling (Rabenseifner 2004): send half of the vector to one partner, a quarter to
+the next, and so on; then return the sums in reverse order.
 
 For p = 2^k the all-reduce sends as few bytes as a ring, in far fewer rounds; for other p, ranks are folded away.
 
-The largest messages go to the first partners: with near first they stay off the far, usually slower links.
+The largest messages go to the first partners: with "near" first, they stay off the far, usually
+slower links.
 """
 
 from __future__ import annotations
 
-from itertools import accumulate
+from dataclasses import replace
+from functools import lru_cache
+from itertools import accumulate, pairwise
 
 from torch import Tensor
 
 from simcluster.collectives.binomial import First
-from simcluster.collectives.exchange import exchange, run_rounds_from, skipped
-from simcluster.collectives.flat import start_of
-from simcluster.collectives.fold import Places, fold_rounds, fold_sum, folded_away, folded_in
-from simcluster.collectives.recursive_doubling import bits_in_order
-from simcluster.payload import pack
+from simcluster.collectives.exchange import run_rounds
+from simcluster.collectives.flat import lengths_of, start_of
+from simcluster.collectives.fold import Places, fold_rounds
+from simcluster.collectives.held_parts import CutVector
+from simcluster.collectives.recursive_doubling import bits_in_order, doubling_rounds
 from simcluster.rounds import Ranks, Rounds
 from simcluster.transport import Transport
 
 
 async def halving_all_reduce(node: Transport, vector: Tensor, tag: str, *, first: First = "near") -> Tensor:
-    """Return the sum of every rank's *vector* (1-D, equal length), the same bits on all ranks."""
+    """Return the sum of every rank's *vector* (1-D, equal length), with the same bits on all
+    ranks.
+    """
+    rounds = _reduce_rounds(node.size, len(vector), first).under(tag, vector)
     if vector.is_meta:
-        there = Places(node.size)
-        rounds = fold_rounds(_rounds(there, vector, tag, first), there, tag)
-        if over := await skipped(node, rounds):
-            await run_rounds_from(over, node, rounds)
-            return vector
-
-    async def inner(total: Tensor, place: int, places: Places) -> Tensor:
-        starts = [0, *accumulate(len(part) for part in total.tensor_split(places.count))]
-        parts = range(places.count)  # the parts that this rank sums
-        rounds = []
-
-        # halving: send one half, receive the other
-        for bit in bits_in_order(places.bits, first):
-            halves = parts[: len(parts) // 2], parts[len(parts) // 2 :]
-            upper = place >> bit & 1
-            rounds.append((bit, halves[upper], halves[1 - upper]))
-            parts = halves[upper]
-            kept, given = (total[starts[half.start] : starts[half.stop]] for half in (parts, halves[1 - upper]))
-            peer = places.rank_at(place ^ 1 << bit)
-            theirs = (await exchange(node, peer, peer, f"{tag}/halve{bit}", given)).tensor
-            kept.copy_(theirs.add_(kept) if upper else kept.add(theirs))
-
-        # doubling: the reverse, with the sums
-        for bit, kept_parts, given_parts in reversed(rounds):
-            mine, other = (total[starts[half.start] : starts[half.stop]] for half in (kept_parts, given_parts))
-            peer = places.rank_at(place ^ 1 << bit)
-            other.copy_((await exchange(node, peer, peer, f"{tag}/double{bit}", mine)).tensor)
-        return total
-
-    return await fold_sum(node, vector, tag, inner)
+        await run_rounds(node, rounds)
+        return vector
+    held = CutVector(vector.clone())
+    await run_rounds(node, rounds, held)
+    return held.vector
 
 
-def _rounds(places: Places, vector: Tensor, tag: str, first: First) -> Rounds:
-    """Return the same messages without values, among *places*."""
-    order, size, length = bits_in_order(places.bits, first), places.count, len(vector)
+@lru_cache(maxsize=64)
+def _reduce_rounds(ranks: int, length: int, first: First) -> Rounds:
+    """Return the rounds of an all-reduce: halves are sent and added, then the sums are sent
+    back.
+    """
+    places = Places(ranks)
+    order, size = bits_in_order(places.bits, first), places.count
 
     def depth_of(number: int) -> int:
-        return min(number, 2 * len(order) - 1 - number)  # halving it rises, doubling it falls
+        return min(number, 2 * len(order) - 1 - number)  # rises while halving, falls while doubling
 
     def peer(number: int, rank: Ranks) -> Ranks:
         return rank ^ 1 << order[depth_of(number)]
 
-    def half(number: int, rank: Ranks) -> Ranks:
-        """Return the length of the half that is given while halving, or was kept while doubling."""
+    def half(number: int, rank: Ranks) -> tuple[Ranks, Ranks]:
+        """Return the bounds of the half that *rank* sends: the half that the peer sums (halving),
+        or its own summed half (doubling).
+        """
         depth = depth_of(number)
         owner = peer(number, rank) if number < len(order) else rank
         begin = sum((owner >> order[i] & 1) * (size >> i + 1) for i in range(depth + 1))
-        return start_of(begin + (size >> depth + 1), length, size) - start_of(begin, length, size)
+        return start_of(begin, length, size), start_of(begin + (size >> depth + 1), length, size)
 
-    def tag_of(number: int) -> str:
-        return f"{tag}/{'halve' if number < len(order) else 'double'}{order[depth_of(number)]}"
+    def elements(number: int, rank: Ranks) -> Ranks:
+        start, stop = half(number, rank)
+        return stop - start
 
-    return Rounds(("halving", first, length), 2 * len(order), peer, peer, half, tag_of, vector)
+    rounds = Rounds(
+        ("halving", first, length),
+        2 * len(order),
+        peer,
+        peer,
+        elements,
+        suffix=lambda number: f"/{'halve' if number < len(order) else 'double'}{order[depth_of(number)]}",
+        parts=lambda number, rank: [half(number, rank)],
+        adds=lambda number: number < len(order),
+    )
+    return fold_rounds(rounds, places, length)
 
 
 async def halving_reduce_scatter(node: Transport, vector: Tensor, tag: str, *, first: First = "near") -> Tensor:
     """Return part r of the sum of every rank's *vector* (1-D, equal length) on rank r."""
-    places = Places(node.size)
-    place = places.place_of(node.rank)
-    if place is None:
-        return (await folded_away(node, vector, tag, places)).tensor
-    total = await folded_in(node, vector, tag, places, place)
-    sums = dict(enumerate(total.tensor_split(node.size)))
-    held = list(range(places.count))  # the places whose ranks' parts are still summed here
-    for bit in bits_in_order(places.bits, first):
-        upper = place >> bit & 1
-        kept, given = ([other for other in held if (other >> bit & 1) == side] for side in (upper, 1 - upper))
-        peer = places.rank_at(place ^ 1 << bit)
-        parts = pack(*(sums[rank] for other in given for rank in places.ranks_at(other)))
-        theirs = (await exchange(node, peer, peer, f"{tag}/{bit}", parts)).tensors
-        mine = [rank for other in kept for rank in places.ranks_at(other)]
-        for rank, part in zip(mine, theirs, strict=True):
-            sums[rank] = part.add_(sums[rank]) if upper else sums[rank].add(part)
-        held = kept
-    back = places.folded_into(place)
-    if back is not None:
-        await node.send(back, f"{tag}/unfold", sums[back])
-    return sums[node.rank].clone()
+    bounds, total = _bounds(len(vector), node.size), vector.detach().clone()
+    held = CutVector(total, zip(bounds, total.tensor_split(node.size), strict=True))
+    await run_rounds(node, _scatter_rounds(node.size, len(vector), first).under(tag, vector), held)
+    return held[bounds[node.rank]].clone()
+
+
+@lru_cache(maxsize=64)
+def _bounds(length: int, size: int) -> list[tuple[int, int]]:
+    """Return the bounds of each rank's part."""
+    return list(pairwise([0, *accumulate(lengths_of(length, size))]))
+
+
+@lru_cache(maxsize=64)
+def _scatter_rounds(size: int, length: int, first: First) -> Rounds:
+    places, bounds = Places(size), _bounds(length, size)
+    order = bits_in_order(places.bits, first)
+
+    def given(number: int, place: int) -> list[tuple[int, int]]:
+        """Return the parts of the half that the peer will sum: those of all places whose bits up to
+        this round are the peer's.
+        """
+        peer, mask = place ^ 1 << order[number], sum(1 << bit for bit in order[: number + 1])
+        half = [other for other in range(places.count) if not (other ^ peer) & mask]
+        return [bounds[rank] for other in half for rank in places.ranks_at(other)]
+
+    rounds = replace(doubling_rounds(places, length, first), name=None, parts=given)
+    return fold_rounds(rounds, places, length, unfold=lambda rank: [bounds[rank + 1]])

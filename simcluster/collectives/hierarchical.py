@@ -1,7 +1,9 @@
-"""Hierarchical collectives: sums of a site cross the slow links between sites once, not once per rank.
+"""Hierarchical collectives: a site's sum crosses the slow links between sites once, instead of once
+per rank.
 
-The all-reduce is a ring inside each site of m ranks, each part of M/m across by its owners, which form a ring too, and
-a ring inside again. Sites may differ in size: parts are then cut at the bounds of every site.
+The all-reduce of M bytes is a ring inside each site of m ranks; then, for each part of M/m bytes, a
+ring of its owners across sites; then a ring inside each site again. Sites may differ in size; the
+pieces summed across sites are split at the bounds of every site's parts.
 """
 
 from __future__ import annotations
@@ -21,19 +23,21 @@ from simcluster.collectives.subgroup import subgroup
 from simcluster.transport import Transport
 
 Sites = Sequence[Sequence[int]]
-"""The ranks of each site, in the order of neighbours. Every rank is in exactly one."""
+"""The ranks of each site, in the order of neighbours. Every rank is in exactly one site."""
 
 
 async def hierarchical_all_reduce(node: Transport, vector: Tensor, tag: str, *, sites: Sites) -> Tensor:
-    """Return the sum of every rank's *vector* (1-D, equal length), the same bits on all ranks."""
+    """Return the sum of every rank's *vector* (1-D, equal length), with the same bits on all
+    ranks.
+    """
     site = site_of(node, sites)
     inside = subgroup(node, site)
 
-    # inside: one part for each rank of the site
+    # Inside the site, each rank sums one part.
     mine = await ring_reduce_scatter(inside, vector, f"{tag}/scatter")
     first = _bounds(len(vector), len(site))[inside.rank]
 
-    # across: the owners of a piece in each site sum it
+    # Across sites, the owners of each piece sum the piece.
     async with asyncio.TaskGroup() as group:
         bounds = [_bounds(len(vector), len(members)) for members in sites]
         for start, stop in pairwise(sorted({bound for its in bounds for bound in its})):
@@ -42,14 +46,16 @@ async def hierarchical_all_reduce(node: Transport, vector: Tensor, tag: str, *, 
                 piece = mine[start - first : stop - first]
                 group.create_task(_sum_into(subgroup(node, owners), piece, f"{tag}/across{start}"))
 
-    # inside: gather the parts
+    # Inside the site, gather the parts.
     return torch.cat(await ring_all_gather(inside, mine, f"{tag}/gather"))
 
 
 async def hierarchical_broadcast(
     node: Transport, tensors: Sequence[Tensor], tag: str, root: int, *, sites: Sites
 ) -> list[Tensor]:
-    """Return the *tensors* of rank *root* on every rank: to one rank per site, then inside, by binomial trees."""
+    """Return the *tensors* of rank *root* on every rank. They pass down a binomial tree across
+    sites and then one inside each site.
+    """
     leaders, site, leader = _leaders(node, sites, root)
     if node.rank == leader:
         tensors = await binomial_broadcast(subgroup(node, leaders), tensors, f"{tag}/across", leaders.index(root))
@@ -57,7 +63,10 @@ async def hierarchical_broadcast(
 
 
 async def hierarchical_reduce(node: Transport, vector: Tensor, tag: str, root: int, *, sites: Sites) -> Tensor | None:
-    """Return the sum of every rank's *vector* on rank *root*, None elsewhere: inside sites first, then across."""
+    """Return the sum of every rank's *vector* on rank *root*, and None on the other ranks.
+
+    Sum inside sites first, then across sites.
+    """
     leaders, site, leader = _leaders(node, sites, root)
     total = await binomial_reduce(subgroup(node, site), vector, f"{tag}/inside", site.index(leader))
     if total is None:
@@ -66,7 +75,10 @@ async def hierarchical_reduce(node: Transport, vector: Tensor, tag: str, root: i
 
 
 def site_of(node: Transport, sites: Sites) -> list[int]:
-    """Return the ranks at this node's site. Raises ValueError unless every rank is at one site and no site is empty."""
+    """Return the ranks at this node's site.
+
+    Raise ValueError unless each rank is at one site and no site is empty.
+    """
     ranks = sorted(rank for site in sites for rank in site)
     if ranks != list(range(node.size)) or not all(sites):
         given = [list(site) for site in sites]
@@ -75,7 +87,9 @@ def site_of(node: Transport, sites: Sites) -> list[int]:
 
 
 def _leaders(node: Transport, sites: Sites, root: int) -> tuple[list[int], list[int], int]:
-    """Return (one leader per site, *root* being its site's leader; this node's site; its leader)."""
+    """Return (the leader of each site, the ranks of this node's site, its leader). *root* leads its
+    own site.
+    """
     site = site_of(node, sites)
     leaders = [root if root in members else members[0] for members in sites]
     return leaders, site, next(leader for leader in leaders if leader in site)
@@ -86,5 +100,7 @@ async def _sum_into(owners: Transport, piece: Tensor, tag: str) -> None:
 
 
 def _bounds(length: int, parts: int) -> list[int]:
-    """Return where the parts begin, as tensor_split cuts, and the end."""
+    """Return the bounds of the *parts* that `tensor_split` makes: the start of each part, and the
+    end of the last one.
+    """
     return [0, *accumulate(lengths_of(length, parts))]

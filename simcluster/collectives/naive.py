@@ -1,6 +1,8 @@
-"""Naive schedules: all messages straight to their receivers, at once. The reference for other schedules.
+"""Naive schedules: each rank sends all its messages at once, directly to their receivers.
 
-Sums are taken in rank order, whatever arrives first.
+The other schedules of an operation must agree with these, except for rounding.
+
+Sums are added in rank order, whichever message arrives first.
 """
 
 from __future__ import annotations
@@ -25,7 +27,7 @@ async def naive_broadcast(node: Transport, tensors: Sequence[Tensor], tag: str, 
 
 
 async def naive_scatter(node: Transport, tensors: Sequence[Tensor], tag: str, root: int) -> Tensor:
-    """Return tensor r of rank *root*'s *tensors* on rank r."""
+    """Return the r-th of rank *root*'s *tensors* on rank r."""
     if node.rank != root:
         return (await node.recv(root, tag)).tensor
     await _to_all(node, tag, tensors)
@@ -33,7 +35,9 @@ async def naive_scatter(node: Transport, tensors: Sequence[Tensor], tag: str, ro
 
 
 async def naive_gather(node: Transport, tensor: Tensor, tag: str, root: int) -> list[Tensor]:
-    """Return every rank's *tensor*, by rank, on rank *root*; an empty list on the others."""
+    """Return the list of every rank's *tensor*, in rank order, on rank *root*, and an empty list on
+    the other ranks.
+    """
     if node.rank != root:
         await node.send(root, tag, tensor)
         return []
@@ -41,13 +45,13 @@ async def naive_gather(node: Transport, tensor: Tensor, tag: str, root: int) -> 
 
 
 async def naive_reduce(node: Transport, vector: Tensor, tag: str, root: int) -> Tensor | None:
-    """Return the sum of every rank's *vector* on rank *root*, None on the others."""
+    """Return the sum of every rank's *vector* on rank *root*, and None on the other ranks."""
     parts = await naive_gather(node, vector, tag, root)
     return summed(parts) if parts else None
 
 
 async def naive_all_gather(node: Transport, tensor: Tensor, tag: str) -> list[Tensor]:
-    """Return every rank's *tensor*, by rank."""
+    """Return every rank's *tensor*, in rank order."""
     return await naive_all_to_all(node, [tensor] * node.size, tag)
 
 
@@ -57,7 +61,7 @@ async def naive_reduce_scatter(node: Transport, vector: Tensor, tag: str) -> Ten
 
 
 async def naive_all_to_all(node: Transport, tensors: Sequence[Tensor], tag: str) -> list[Tensor]:
-    """Return tensor r of every rank's *tensors*, by rank, on rank r."""
+    """Return the r-th of every rank's *tensors*, in rank order, on rank r."""
     async with asyncio.TaskGroup() as group:
         group.create_task(_to_all(node, tag, tensors))
         receiving = group.create_task(_from_all(node, tag, tensors[node.rank]))
@@ -65,18 +69,24 @@ async def naive_all_to_all(node: Transport, tensors: Sequence[Tensor], tag: str)
 
 
 async def naive_all_reduce(node: Transport, vector: Tensor, tag: str) -> Tensor:
-    """Return the sum of every rank's *vector* (equal shapes), taken in rank order: the same bits on all ranks."""
+    """Return the sum of every rank's *vector* (equal shapes). It is added in rank order, so it has
+    the same bits on all ranks.
+    """
     return summed(await naive_all_gather(node, vector, tag))
 
 
 async def direct_all_reduce(node: Transport, vector: Tensor, tag: str) -> Tensor:
-    """Return the same sum; each part is summed by one rank, in rank order: 2 (p-1)/p M bytes from each, not (p-1) M."""
+    """Return the sum of every rank's *vector*. Each part is summed by one rank, in rank order.
+
+    A rank sends 2 (p-1)/p M bytes for a vector of M bytes; in the naive all-reduce it sends (p-1)
+    M.
+    """
     part = await naive_reduce_scatter(node, vector, f"{tag}/scatter")
     return torch.cat(await naive_all_gather(node, part, f"{tag}/gather"))
 
 
 async def naive_barrier(node: Transport, tag: str) -> None:
-    """Wait for all ranks: each sends to all others."""
+    """Wait for all ranks: each rank sends a message to all others."""
     async with asyncio.TaskGroup() as group:
         group.create_task(_to_all(node, tag, [None] * node.size))
         for peer in _others(node):

@@ -1,9 +1,11 @@
-"""Collectives of tensors on a device: they run on the host, and each tensor is copied once in each direction.
+"""Collectives of tensors that are on a device.
 
-If the transport carries the device's tensors they run there.
+They run on the host, and each tensor is copied once in each direction.
 
-A schedule sends parts of a vector again and again, and adds what comes: on the device every round would wait for two
-copies. On the host the sums also have the same bits whatever the devices are.
+If the transport carries the device's tensors, collectives run on the device.
+
+A schedule sends parts of a vector and adds arriving parts in every round: on a device, every round
+would wait for two copies. Sums on the host also have the same bits for all kinds of devices.
 """
 
 from __future__ import annotations
@@ -22,7 +24,9 @@ R = TypeVar("R")
 
 
 def on_host(schedule: Callable[P, Coroutine[Any, Any, R]]) -> Callable[P, Coroutine[Any, Any, R]]:
-    """Return *schedule* for tensors on any device. Its results are where its tensors are."""
+    """Return *schedule*, made to work for tensors on any device. Results are on the device of the
+    tensors.
+    """
     plain: Callable[..., Coroutine[Any, Any, R]] = schedule
 
     @wraps(schedule)

@@ -1,9 +1,10 @@
-"""The collective operations: every rank calls the same one, with the same tag and schedule.
+"""The collective operations. Every rank calls the same operation, with the same tag and schedule.
 
-Tensors may have any shape and dtype that a message can carry; to be summed, they must have one shape on all ranks. The
-schedule fixes the order of sums; it never depends on the order of arrival. *settings* are the schedule's: `first`
-("near" or "far" partners first), `sites`, `weights`, `pieces`. To run on some of the ranks, or with other neighbours,
-pass `subgroup(node, ranks)` instead of the node.
+Tensors may have any shape and dtype that a message can carry; tensors that are summed must have the
+same shape on all ranks. The schedule fixes the order of each sum; the order of arrival never
+matters. *settings* are those of the schedule: `first` ("near" or "far" partners first), `sites`,
+`weights`, `pieces`. To run on some of the ranks, or with other neighbours, pass `subgroup(node,
+ranks)` instead of the node.
 """
 
 from __future__ import annotations
@@ -21,7 +22,9 @@ from simcluster.transport import Transport
 async def broadcast(
     node: Transport, tensors: Sequence[Tensor], tag: str, root: int = 0, *, schedule: str = "naive", **settings: Any
 ) -> list[Tensor]:
-    """Return the *tensors* of rank *root* on every rank. On other ranks, only the ring uses their shapes and dtypes."""
+    """Return the *tensors* of rank *root* on every rank. The other ranks' *tensors* are ignored,
+    except by the ring, which needs the shapes and dtypes.
+    """
     _check_root(node, root)
     result: list[Tensor] = await find("broadcast", schedule)[2](node, tensors, tag, root, **settings)
     return result
@@ -30,7 +33,9 @@ async def broadcast(
 async def scatter(
     node: Transport, tensors: Sequence[Tensor], tag: str, root: int = 0, *, schedule: str = "naive", **settings: Any
 ) -> Tensor:
-    """Return tensor r of rank *root*'s *tensors* on rank r; the other ranks' *tensors* are ignored."""
+    """Return the r-th of rank *root*'s *tensors* on rank r; the other ranks' *tensors* are
+    ignored.
+    """
     _check_root(node, root)
     if node.rank == root:
         _check_number(node, tensors)
@@ -41,7 +46,9 @@ async def scatter(
 async def gather(
     node: Transport, tensor: Tensor, tag: str, root: int = 0, *, schedule: str = "naive", **settings: Any
 ) -> list[Tensor]:
-    """Return every rank's *tensor*, by rank, on rank *root*; an empty list on the others."""
+    """Return the list of every rank's *tensor*, in rank order, on rank *root*, and an empty list on
+    the other ranks.
+    """
     _check_root(node, root)
     result: list[Tensor] = await find("gather", schedule)[2](node, tensor, tag, root, **settings)
     return result
@@ -50,7 +57,7 @@ async def gather(
 async def reduce(
     node: Transport, tensor: Tensor, tag: str, root: int = 0, *, schedule: str = "naive", **settings: Any
 ) -> Tensor | None:
-    """Return the sum of every rank's *tensor* on rank *root*; None on the others."""
+    """Return the sum of every rank's *tensor* on rank *root*, and None on the other ranks."""
     _check_root(node, root)
     total: Tensor | None = await find("reduce", schedule)[2](node, tensor.reshape(-1), tag, root, **settings)
     return None if total is None else total.view(tensor.shape)
@@ -59,7 +66,7 @@ async def reduce(
 async def all_gather(
     node: Transport, tensor: Tensor, tag: str, *, schedule: str = "ring", **settings: Any
 ) -> list[Tensor]:
-    """Return every rank's *tensor*, by rank, on every rank; shapes may differ."""
+    """Return every rank's *tensor*, in rank order, on every rank. Shapes may differ."""
     result: list[Tensor] = await find("all_gather", schedule)[2](node, tensor, tag, **settings)
     return result
 
@@ -67,7 +74,9 @@ async def all_gather(
 async def reduce_scatter(
     node: Transport, tensor: Tensor, tag: str, *, schedule: str = "ring", **settings: Any
 ) -> Tensor:
-    """Return part r of the sum of every rank's *tensor* on rank r: flattened, then cut as tensor_split does."""
+    """Return part r of the sum of every rank's *tensor* on rank r. The sum is flattened and split
+    as by `tensor_split`.
+    """
     result: Tensor = await find("reduce_scatter", schedule)[2](node, tensor.reshape(-1), tag, **settings)
     return result
 
@@ -75,16 +84,20 @@ async def reduce_scatter(
 async def all_reduce(
     node: Transport, tensor: Tensor, tag: str, *, schedule: str = "ring", divisor: int = 1, **settings: Any
 ) -> Tensor:
-    """Return the sum of every rank's *tensor*, divided by *divisor*; the same bits on every rank."""
+    """Return the sum of every rank's *tensor*, divided by *divisor*, with the same bits on every
+    rank.
+    """
     _, name, run = find("all_reduce", schedule)
-    if name == "ring":  # which divides once for all ranks, where one process holds them
+    if name == "ring":  # the ring divides its own result
         settings["divisor"], divisor = divisor, 1
     total: Tensor = await run(node, tensor.reshape(-1), tag, **settings)
     return (total if divisor == 1 or total.is_meta else total.div_(divisor)).view(tensor.shape)
 
 
 async def share_statistics(node: Transport, tag: str) -> None:
-    """Give every rank the mean of all ranks' running statistics, where nothing else is summed that they could join."""
+    """Give every rank the mean of all ranks' running statistics. Use this at a step without an
+    all-reduce that the statistics could join.
+    """
     exchange = exchange_of(node)
     if exchange is not None:
         await all_reduce(node, exchange.own[0].new_empty(0), tag)
@@ -93,14 +106,14 @@ async def share_statistics(node: Transport, tag: str) -> None:
 async def all_to_all(
     node: Transport, tensors: Sequence[Tensor], tag: str, *, schedule: str = "pairwise", **settings: Any
 ) -> list[Tensor]:
-    """Return tensor r of every rank's *tensors*, by rank, on rank r."""
+    """Return the r-th of every rank's *tensors*, in rank order, on rank r."""
     _check_number(node, tensors)
     result: list[Tensor] = await find("all_to_all", schedule)[2](node, tensors, tag, **settings)
     return result
 
 
 async def barrier(node: Transport, tag: str, *, schedule: str = "bruck", **settings: Any) -> None:
-    """Return when every rank has called it."""
+    """Wait until every rank has called this."""
     await find("barrier", schedule)[2](node, tag, **settings)
 
 

@@ -1,58 +1,67 @@
-"""Pairwise schedules: in round k each rank sends to the k-th rank after it, so no two messages share a link."""
+"""Pairwise schedules: in round k each rank sends to the k-th rank after it, so no two messages of a
+round share a link.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Sequence
+from collections.abc import Callable, Hashable, Sequence
+from functools import lru_cache
+from typing import Any
 
 import numpy as np
 from torch import Tensor
 
-from simcluster.collectives.exchange import exchange, run_rounds, skipped
+from simcluster.collectives.exchange import run_rounds
 from simcluster.collectives.flat import length_of, summed
-from simcluster.rounds import Formula, Ranks, Rounds
+from simcluster.collectives.held_parts import HeldParts
+from simcluster.rounds import Ranks, Rounds
 from simcluster.transport import Transport
 
 
 async def pairwise_all_to_all(node: Transport, tensors: Sequence[Tensor], tag: str) -> list[Tensor]:
-    """Return tensor r of every rank's *tensors*, by rank, on rank r."""
-    size, rank = node.size, node.rank
-    found, over = {rank: tensors[rank]}, 0
+    """Return the r-th of every rank's *tensors*, in rank order, on rank r."""
+    rank, rounds = node.rank, _rounds(node.size)
+    changes = {}
     if all(tensor.is_meta and tensor.dim() == 1 and tensor.dtype is tensors[0].dtype for tensor in tensors):
         lengths = np.array([len(tensor) for tensor in tensors])
-        name = ("all-to-all", lengths.tobytes())
-        over = await skipped(node, _rounds(size, tensors[0], tag, name, lambda _, to: lengths[to]))
-    for step in range(1, size):
-        to, source = (rank + step) % size, (rank - step) % size
-        if step <= over:
-            found[source] = tensors[rank]  # all ranks' are of one shape, and have no values
-        else:
-            found[source] = (await exchange(node, to, source, f"{tag}/{step}", tensors[to])).tensor
-    return [found[source] for source in range(size)]
+        changes = _named(rounds, ("all-to-all", lengths.tobytes()), lambda to: lengths[to])
+    held = HeldParts([((rank, to), tensor) for to, tensor in enumerate(tensors)], like=tensors[rank])
+    await run_rounds(node, rounds.under(tag, tensors[0], **changes), held)
+    return [held[source, rank] for source in range(node.size)]
 
 
 async def pairwise_reduce_scatter(node: Transport, vector: Tensor, tag: str) -> Tensor:
-    """Return part r of the sum of every rank's *vector* (1-D, equal length) on rank r, summed in rank order."""
+    """Return part r of the sum of every rank's *vector* (1-D, equal length) on rank r, added in
+    rank order.
+    """
     size, length = node.size, len(vector)
     if vector.is_meta:
-        name = ("pairwise", length)
-        await run_rounds(node, _rounds(size, vector, tag, name, lambda _, to: length_of(to, length, size)))
+        rounds = _rounds(size)
+        changes = _named(rounds, ("pairwise", length), lambda to: length_of(to, length, size))
+        await run_rounds(node, rounds.under(tag, vector, **changes))
         return vector.new_empty(length_of(node.rank, length, size))
     return summed(await pairwise_all_to_all(node, vector.tensor_split(size), tag))
 
 
-def _rounds(size: int, vector: Tensor, tag: str, name: Hashable, length: Formula) -> Rounds:
-    """Return the same messages without values, as long as *length* says of (round, the rank that each is for)."""
+def _named(rounds: Rounds, name: Hashable, length: Callable[[Ranks], Ranks]) -> dict[str, Any]:
+    """Return the changes to *rounds* if a message to rank r has *length(r)* numbers: *name*, and
+    the formula for these lengths.
+    """
+    return {"name": name, "elements": lambda number, rank: length(rounds.to(number, rank))}
 
+
+@lru_cache(maxsize=64)
+def _rounds(size: int) -> Rounds:
     def to(number: int, rank: Ranks) -> Ranks:
         return (rank + number + 1) % size
 
     return Rounds(
-        name,
+        None,
         size - 1,
         to=to,
         source=lambda number, rank: (rank - number - 1) % size,
-        elements=lambda number, rank: length(number, to(number, rank)),
-        tag=lambda number: f"{tag}/{number + 1}",
-        vector=vector,
+        elements=lambda number, rank: 0,
+        suffix=lambda number: f"/{number + 1}",
         is_once=True,
+        parts=lambda number, rank: [(rank, to(number, rank))],
     )

@@ -1,13 +1,14 @@
-"""Ring schedules (Patarasuk and Yuan 2009): the fewest bytes for an all-reduce, sent only to the next rank.
+"""Ring schedules (Patarasuk and Yuan 2009), which send the fewest bytes for an all-reduce, and only
+to the next rank.
 
 The broadcast is a scatter and an all-gather (van de Geijn 1994).
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from functools import lru_cache
-from typing import cast
+from typing import Any
 
 import numpy as np
 import torch
@@ -15,99 +16,79 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from simcluster.collectives.binomial import binomial_scatter
-from simcluster.collectives.exchange import exchange, run_rounds, skipped
+from simcluster.collectives.exchange import exchange, run_rounds
 from simcluster.collectives.flat import as_bytes, from_bytes, length_of, lengths_of
-from simcluster.payload import Message, lend
+from simcluster.collectives.held_parts import HeldParts
 from simcluster.process.buffers import BUFFERS
 from simcluster.rounds import Ranks, Rounds
-from simcluster.transport import OptionalVerbs, Transport
+from simcluster.shortcuts import GiveBack, shortcuts_of
+from simcluster.transport import Transport
 
 LEAST_BYTES = 64 * 1024
-"""Below this size, registering a place takes longer than copying."""
+"""The minimum size of a chunk for which memory is registered with the transport. For smaller
+chunks, a copy takes less time than the registration.
+"""
 
 
 async def ring_all_reduce(node: Transport, vector: Tensor, tag: str, *, divisor: int = 1) -> Tensor:
-    """Return the sum of every rank's *vector* (1-D, equal length), the same bits on all ranks; *vector* is not changed.
+    """Return the sum of every rank's *vector* (1-D, equal length), with the same bits on all ranks.
+    *vector* is not changed.
 
-    The sum is divided by *divisor*. No task may change *vector* until this returns or raises: it is sent from where it
-    is. Chunk c is summed in the order c, c+1, ..., c+p-1 (mod p).
+    The sum is divided by *divisor*. No task may change *vector* until this function returns or
+    raises, since *vector* is sent without a copy. Chunk c is summed in the order c, c+1, ..., c+p-1
+    (mod p).
     """
-    size, rank = node.size, node.rank
-    if size == 1 and not vector.is_meta:
+    if node.size == 1 and not vector.is_meta:
         return _divided(vector.clone(), divisor)
+    steps = node.size - 1  # of the reduce-scatter, and of the all-gather, in which the complete chunks go around once
+    rounds = _rounds(node.size, vector.numel(), 2 * steps, first=0, adding=steps).under(tag, vector)
     if vector.is_meta:
-        phases = [f"{tag}/scatter", f"{tag}/gather"]
-
-        def tag_of(number: int) -> str:
-            return f"{phases[number // (size - 1)]}{number % (size - 1)}"
-
-        await run_rounds(node, _rounds(size, vector, 2 * (size - 1), tag_of, first=0))
+        await run_rounds(node, rounds)
         return vector
-    right, left = (rank + 1) % size, (rank - 1) % size
     result = BUFFERS.empty(vector.shape, vector.dtype) if vector.is_cpu else vector.new_empty(len(vector))
-    own, chunks = vector.detach().tensor_split(size), result.tensor_split(size)
-    outgoing = own[rank]
-    with Landings(node, left) as landings:
-        # A chunk's place is free long before its sum arrives, which depends on the chunk's values.
-        for step in range(size - 1):
-            landings.add(f"{tag}/scatter{step}", chunks[(rank - step - 1) % size])
-        for step in range(size - 1):
-            landings.add(f"{tag}/gather{step}", chunks[(rank - step) % size])
-
-        # reduce-scatter: after p-1 steps rank r holds the sum of chunk r+1
-        for step in range(size - 1):
-            message = await exchange(node, right, left, f"{tag}/scatter{step}", lend(outgoing))
-            number = (rank - step - 1) % size
-            arrived = landings.received(message)
-            if arrived.shape != own[number].shape:
-                lengths = f"{len(own[number])} numbers, rank {left}'s {len(arrived)}; expected vectors of one length"
-                raise ValueError(f"{tag!r}: chunk {number} of rank {rank} has {lengths}")
-            outgoing = torch.add(own[number], arrived, out=chunks[number])
-
-        # all-gather: the complete chunks go around once
-        for step in range(size - 1):
-            message = await exchange(node, right, left, f"{tag}/gather{step}", lend(outgoing))
-            outgoing = landings.received(message, chunks[(rank - step) % size])
+    with LandedChunks(node, rounds, vector.detach(), result) as held:
+        await run_rounds(node, rounds, held)
     return _divided(result, divisor)
 
 
 async def ring_reduce_scatter(node: Transport, vector: Tensor, tag: str) -> Tensor:
-    """Return part r of the sum of every rank's *vector* (1-D, equal length) on rank r, in the order r+1, ..., r."""
+    """Return part r of the sum of every rank's *vector* (1-D, equal length) on rank r. It is added
+    in the order of ranks r+1, r+2, ..., r (mod p).
+    """
     size, rank = node.size, node.rank
+    rounds = _rounds(size, vector.numel(), size - 1, first=-1, adding=size - 1).under(tag, vector)
     if vector.is_meta:
-        await run_rounds(node, _rounds(size, vector, size - 1, lambda number: f"{tag}/{number}", first=-1))
+        await run_rounds(node, rounds)
         return vector.new_empty(length_of(rank, len(vector), size))
-    parts = vector.tensor_split(size)
-    partial = parts[(rank - 1) % size].clone()
-    for step in range(size - 1):
-        message = await exchange(node, (rank + 1) % size, (rank - 1) % size, f"{tag}/{step}", lend(partial))
-        partial = message.tensor.add_(parts[(rank - step - 2) % size])
-    return partial
+    held = HeldParts(enumerate(vector.tensor_split(size)), like=vector)
+    await run_rounds(node, rounds, held)
+    return held[rank] if size > 1 else vector.clone()
 
 
 async def ring_all_gather(node: Transport, tensor: Tensor, tag: str) -> list[Tensor]:
-    """Return every rank's *tensor*, of any shape, by rank."""
-    size, rank = node.size, node.rank
-    found, over = {rank: tensor}, 0
-    if tensor.is_meta and tensor.dim() == 1:
-        over = await skipped(node, _gather_rounds(size, tensor, tag))
-        found |= {(rank - step - 1) % size: tensor for step in range(over)}  # of one shape on all ranks, without values
-    for step in range(over, size - 1):
-        outgoing = lend(found[(rank - step) % size])
-        message = await exchange(node, (rank + 1) % size, (rank - 1) % size, f"{tag}/{step}", outgoing)
-        found[(rank - step - 1) % size] = message.tensor
-    return [found[source] for source in range(size)]
+    """Return every rank's *tensor*, of any shape, in rank order."""
+    size, length = node.size, tensor.numel()
+    rounds = _rounds(size, length, size - 1, first=0, adding=0)
+    # The name contains the length, since ranks with tensors of different lengths have different
+    # schedules.
+    changes = {"name": ("ring all-gather", length), "elements": lambda number, rank: length}
+    rounds = rounds.under(tag, tensor, **changes)
+    held = HeldParts({node.rank: tensor}, like=tensor)
+    await run_rounds(node, rounds, held)
+    return [held[source] for source in range(size)]
 
 
 async def ring_broadcast(node: Transport, tensors: Sequence[Tensor], tag: str, root: int) -> list[Tensor]:
-    """Return the *tensors* of rank *root* on every rank: a part to each, then the parts go around the ring.
+    """Return the *tensors* of rank *root* on every rank: each rank gets a part, then the parts go
+    around the ring.
 
     Unlike in the other schedules, all ranks' *tensors* must have the shapes and dtypes of the root's.
     """
     parts = as_bytes(tensors).tensor_split(node.size)
     part = await binomial_scatter(node, parts, f"{tag}/scatter", root)
-    # If the scatter's tree is not full, hold the root's neighbours until all data has left the root: messages of the
-    # ring then do not compete with the scatter. In a full tree no rank is early enough for that.
+    # If the scatter's tree is not full, hold the root's neighbours until all data has left the
+    # root: messages of the ring then do not compete with the scatter. In a full tree no rank is
+    # that early.
     place, last = (node.rank - root) % node.size, (node.size - 1).bit_length()
     if node.size != 1 << last and place <= last:
         if place:
@@ -119,7 +100,9 @@ async def ring_broadcast(node: Transport, tensors: Sequence[Tensor], tag: str, r
 
 
 async def ring_barrier(node: Transport, tag: str) -> None:
-    """Wait for all ranks: after step k each rank has heard, through its left neighbour, of k ranks."""
+    """Wait for all ranks. After step k each rank knows, from its left neighbour, that k + 1 other
+    ranks have arrived.
+    """
     for step in range(node.size - 1):
         await exchange(node, (node.rank + 1) % node.size, (node.rank - 1) % node.size, f"{tag}/{step}", None)
 
@@ -128,79 +111,86 @@ def _divided(total: Tensor, divisor: int) -> Tensor:
     return total if divisor == 1 else total.div_(divisor)
 
 
-def _rounds(size: int, vector: Tensor, count: int, tag: Callable[[int], str], first: int) -> Rounds:
-    """Return *count* rounds of messages without values: in round k rank r sends chunk r + *first* - k (mod p)."""
-    length = len(vector)
+@lru_cache(maxsize=64)
+def _rounds(size: int, length: int, count: int, first: int, adding: int) -> Rounds:
+    """Return *count* rounds. In round k, rank r sends chunk r + *first* - k (mod p) to the next
+    rank.
 
-    def chunk(number: int, rank: Ranks) -> Ranks:
+    In the first *adding* rounds the receiver adds the chunk to its own; in the others it replaces
+    its own.
+    """
+
+    def elements(number: int, rank: Ranks) -> Ranks:
         shift = (first - number) % size
         if isinstance(rank, np.ndarray):
             return _twice(length, size)[shift : shift + size]
         return length_of((rank + shift) % size, length, size)
+
+    def suffix(number: int) -> str:
+        if count < size:
+            return f"/{number}"
+        return f"/scatter{number}" if number < adding else f"/gather{number - adding}"
 
     return Rounds(
         ("ring", first, length),
         count,
         to=lambda number, rank: (rank + 1) % size,
         source=lambda number, rank: (rank - 1) % size,
-        elements=chunk,
-        tag=tag,
-        vector=vector,
+        elements=elements,
+        suffix=suffix,
         is_constant=True,
-    )
-
-
-def _gather_rounds(size: int, tensor: Tensor, tag: str) -> Rounds:
-    """Return the all-gather's messages if all ranks' tensors are equally long: *name* differs otherwise."""
-    length = tensor.numel()
-    return Rounds(
-        ("ring all-gather", length),
-        size - 1,
-        to=lambda number, rank: (rank + 1) % size,
-        source=lambda number, rank: (rank - 1) % size,
-        elements=lambda number, rank: length,
-        tag=lambda number: f"{tag}/{number}",
-        vector=tensor,
-        is_constant=True,
+        parts=lambda number, rank: [(rank + first - number) % size],
+        adds=lambda number: number < adding,
     )
 
 
 @lru_cache(maxsize=8)
 def _twice(length: int, size: int) -> NDArray[np.int64]:
-    """Return the lengths of all chunks twice: all ranks' chunks of a round are a view of them, not a computation."""
+    """Return the lengths of all chunks, twice in a row, so that the lengths of any round, in rank
+    order, are a view of the result.
+    """
     found = np.array(lengths_of(length, size) * 2, dtype=np.int64)
     found.flags.writeable = False
     return found
 
 
-class Landings:
-    """Places for tensors still to come from rank *source*, so that a transport can receive them there.
+class LandedChunks(HeldParts):
+    """The chunks of *vector*, replaced one by one by their sums in *result*.
 
-    All are released when the `with` block ends. See `OptionalVerbs.land`.
+    A transport may receive sums directly into registered regions of *result*: see
+    simcluster.shortcuts. When the `with` block ends, regions that the transport has not used are
+    given back.
     """
 
-    def __init__(self, node: Transport, source: int) -> None:
-        self._land = cast(OptionalVerbs, node).land if hasattr(node, "land") else None
-        self._source = source
-        self._given: dict[str, tuple[Tensor, Callable[[], None]]] = {}
+    def __init__(self, node: Transport, rounds: Rounds, vector: Tensor, result: Tensor) -> None:
+        super().__init__(enumerate(vector.tensor_split(node.size)), like=vector)
+        self._chunks = result.tensor_split(node.size)
+        self._given: dict[tuple[int, bool], GiveBack] = {}
+        fast = shortcuts_of(node)
+        land = None if fast is None else fast.land
+        if land is None:
+            return
+        # A chunk's region of *result* is free from the start, so it is registered here, long before
+        # the sum arrives.
+        for number, (_, source, _, (part,), adds, _) in enumerate(rounds.steps(node.rank, 0)):
+            if self._chunks[part].nbytes >= LEAST_BYTES:
+                give_back = land(source, rounds.tag(number), self._chunks[part])
+                if give_back is not None:
+                    self._given[part, adds] = give_back
 
-    def add(self, tag: str, place: Tensor) -> None:
-        """Receive the next message under *tag* into *place*, if possible."""
-        if self._land is not None and place.nbytes >= LEAST_BYTES:
-            give_back = self._land(self._source, tag, place)
-            if give_back is not None:
-                self._given[tag] = place, give_back
+    def take(self, part: Any, tensor: Tensor, own: Tensor | None) -> None:
+        chunk, give_back = self._chunks[part], self._given.pop((part, own is not None), None)
+        if give_back is not None and tensor is not chunk:
+            give_back()  # the tensor arrived before its region was registered, or does not fit
+        if own is not None:
+            torch.add(own, tensor, out=chunk)
+        elif tensor is not chunk:
+            chunk.copy_(tensor)
+        self[part] = chunk
 
-    def received(self, message: Message, place: Tensor | None = None) -> Tensor:
-        """Return the tensor of the received *message*, in *place* if one is given."""
-        named, give_back = self._given.pop(message.tag, (None, None))
-        if give_back is not None and message.tensor is not named:
-            give_back()  # it arrived before its place was registered, or is not as expected
-        return message.tensor if place is None or message.tensor is place else place.copy_(message.tensor)
-
-    def __enter__(self) -> Landings:
+    def __enter__(self) -> LandedChunks:
         return self
 
     def __exit__(self, *error: object) -> None:
-        for _, give_back in self._given.values():
+        for give_back in self._given.values():
             give_back()

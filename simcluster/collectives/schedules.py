@@ -1,11 +1,13 @@
-"""The schedules of each collective operation, by name: for the operations, settings, the command line and tests."""
+"""The schedules of each collective operation, by name. Operations, settings, the command line and
+tests use these names.
+"""
 
 from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Annotated, Any, Final, TypeAlias
+from typing import Annotated, Any
 
 from pydantic_core import CoreSchema, core_schema
 
@@ -15,11 +17,11 @@ from simcluster.collectives.halving_doubling import halving_all_reduce, halving_
 from simcluster.collectives.on_host import on_host
 from simcluster.collectives.recursive_doubling import doubling_all_gather, doubling_all_reduce, doubling_barrier
 from simcluster.collectives.with_statistics import with_statistics
-from simcluster.errors import Problem, UsageError, nearest
+from simcluster.errors import UsageError, nearest
 
 Schedule = Callable[..., Any]
 
-_ON_HOST: Final[Mapping[str, Mapping[str, Schedule]]] = {
+_ON_HOST: Mapping[str, Mapping[str, Schedule]] = {
     "all_gather": {
         "naive": naive.naive_all_gather,
         "ring": ring.ring_all_gather,
@@ -76,12 +78,12 @@ def _whole(op: str, schedule: Schedule) -> Schedule:
     return with_statistics(on_host(schedule)) if op == "all_reduce" else on_host(schedule)
 
 
-SCHEDULES: Final[Mapping[str, Mapping[str, Schedule]]] = {
+SCHEDULES: Mapping[str, Mapping[str, Schedule]] = {
     op: {name: _whole(op, schedule) for name, schedule in there_are.items()} for op, there_are in _ON_HOST.items()
 }
-"""Operation -> schedule -> its function."""
+"""Name of an operation -> name of a schedule -> the schedule's function."""
 
-OTHER_NAMES: Final[Mapping[str, str]] = {
+OTHER_NAMES: Mapping[str, str] = {
     "binomial_tree": "binomial",
     "direct": "naive",
     "dissemination": "bruck",
@@ -92,14 +94,18 @@ OTHER_NAMES: Final[Mapping[str, str]] = {
     "scatter_all_gather": "ring",
     "tree": "binomial",
 }
-"""Other names of schedules, used if an operation has no schedule of that name."""
+"""Alias -> name of a schedule. An alias counts only if the operation has no schedule with that
+name.
+"""
 
 
 @dataclass(frozen=True)
 class ScheduleOf:
-    """The type of a setting that names a schedule of *op*: `Annotated[str, ScheduleOf("all_reduce")]`.
+    """The type of a setting that names a schedule of *op*, as in `Annotated[str,
+    ScheduleOf("all_reduce")]`.
 
-    *own* is a schedule that the algorithm has itself, or another name that it uses for one.
+    *own*: one more name, of a schedule that the algorithm itself implements or maps to one of
+    these.
     """
 
     op: str
@@ -107,10 +113,10 @@ class ScheduleOf:
 
     @property
     def names(self) -> list[str]:
-        """The names to choose from.
+        """The names that the setting may have.
 
-        A schedule that needs arguments is not among them. An algorithm cannot see the topology, so it has no sites for
-        `hierarchical` and no weights for `bandwidth_aware`.
+        Schedules that need arguments are left out: an algorithm cannot see the topology, so it has
+        no sites for `hierarchical` and no weights for `bandwidth_aware`.
         """
         names = [name for name, schedule in SCHEDULES[self.op].items() if not _needs_settings(schedule)]
         return [*names, self.own] if self.own else names
@@ -124,22 +130,25 @@ def _needs_settings(schedule: Schedule) -> bool:
     return any(each.kind is each.KEYWORD_ONLY and each.default is each.empty for each in parameters)
 
 
-AllReduceSchedule: TypeAlias = Annotated[str, ScheduleOf("all_reduce")]
-"""A setting `schedule: AllReduceSchedule = "ring"`."""
+AllReduceSchedule = Annotated[str, ScheduleOf("all_reduce")]
+"""The type of a setting that names an all-reduce schedule, as in `schedule: AllReduceSchedule =
+"ring"`.
+"""
 
 
 def find(op: str, schedule: str) -> tuple[str, str, Schedule]:
-    """Return (name of the operation, name of the schedule, its function); - and _ are equivalent.
+    """Return (name of the operation, name of the schedule, the schedule's function). In *op* and
+    *schedule*, - and _ are equivalent.
 
-    Raises UsageError for an unknown name, or a schedule that the operation does not have.
+    Raise UsageError for an unknown name, or a schedule that the operation does not have.
     """
     op_name, name = op.replace("-", "_"), schedule.replace("-", "_")
     if op_name not in SCHEDULES:
         listed, hint = f"one of {', '.join(sorted(SCHEDULES))}", nearest(op_name, SCHEDULES)
-        raise UsageError(Problem("op", repr(op), listed if hint.startswith("one of") else f"{listed}; {hint}"))
+        raise UsageError("op", repr(op), listed if hint.startswith("one of") else f"{listed}; {hint}")
     there_are = SCHEDULES[op_name]
     if name not in there_are:
         name = OTHER_NAMES.get(name, name)
     if name not in there_are:
-        raise UsageError(Problem("schedule", f"{schedule!r} of {op_name}", f"one of {', '.join(sorted(there_are))}"))
+        raise UsageError("schedule", f"{schedule!r} of {op_name}", f"one of {', '.join(sorted(there_are))}")
     return op_name, name, there_are[name]

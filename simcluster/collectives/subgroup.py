@@ -1,4 +1,5 @@
-"""Some ranks of a cluster, in a given order, as if they were the whole cluster: any collective runs on them.
+"""Sub-groups: some ranks of a cluster, in a given order, that look like a whole cluster, so any
+collective runs on them.
 
 The order of the list is the order of neighbours: in a ring each rank sends to the one after it in the list.
 """
@@ -14,14 +15,18 @@ from simcluster.forwarding import Forwarding
 from simcluster.payload import Message, Sendable
 from simcluster.rng import NodeRandom
 from simcluster.rounds import Rounds
+from simcluster.shortcuts import Shortcuts, shortcuts_of
 from simcluster.transport import ANY, Any_, Transport
 
 
 def subgroup(node: Transport, ranks: Sequence[int]) -> Transport:
-    """Return *node* as one of *ranks*, numbered 0, 1, ... in this order. Every member must give the same list.
+    """Return *node* as a member of a sub-group in which *ranks* are numbered 0, 1, ... in this
+    order.
 
-    If a pair of ranks is in two groups, the groups' tags must differ. Raises ValueError for a rank that does not exist
-    or is listed twice, or if this node's rank is missing.
+    Every member must pass the same list.
+
+    If two groups share a pair of ranks, their tags must differ. Raise ValueError for a rank that
+    does not exist or is listed twice, or if this node's rank is missing.
     """
     ranks = list(ranks)
     strange = sorted({rank for rank in ranks if not 0 <= rank < node.size or ranks.count(rank) > 1})
@@ -33,16 +38,21 @@ def subgroup(node: Transport, ranks: Sequence[int]) -> Transport:
 
 
 class Subgroup(Forwarding):
-    """The transport of a sub-group: see `subgroup`. Only ranks differ from the node's."""
+    """The transport of a sub-group. See `subgroup`.
+
+    It differs from the node's transport in the numbering of ranks, and cannot receive from ANY.
+    """
 
     def __init__(self, node: Transport, ranks: Sequence[int]) -> None:
         super().__init__(node)
         self._ranks = list(ranks)
         self._place = {rank: place for place, rank in enumerate(ranks)}
+        if shortcuts_of(node) is not None:
+            self.fast = Shortcuts(self._exchange, rounds_ahead=self._rounds_ahead)
 
     @property
     def host_side(self) -> Transport:
-        """See simcluster.compute."""
+        """The transport of this sub-group for tensors on the host. See simcluster.compute."""
         host = host_side(self._node)
         return self if host is self._node else Subgroup(host, self._ranks)
 
@@ -66,12 +76,10 @@ class Subgroup(Forwarding):
             raise ValueError("a sub-group cannot receive from ANY, which may be a rank outside: name the rank")
         return self._seen_inside(await self._node.recv(self._outside(source), tag))
 
-    async def exchange(self, to: int, source: int, tag: str, content: Sendable) -> Message:
-        """See simcluster.collectives.exchange."""
+    async def _exchange(self, to: int, source: int, tag: str, content: Sendable) -> Message:
         return self._seen_inside(await exchange(self._node, self._outside(to), self._outside(source), tag, content))
 
-    async def rounds_ahead(self, rounds: Rounds) -> int:
-        """See simcluster.transport.OptionalVerbs."""
+    async def _rounds_ahead(self, rounds: Rounds) -> int:
         group = range(self.size) if rounds.group is None else rounds.group
         outside = tuple([self._outside(place) for place in group])
         return await skipped(self._node, replace(rounds, group=outside))
@@ -86,10 +94,12 @@ class Subgroup(Forwarding):
 
 
 class NamedSubgroup(Subgroup):
-    """*node* as one of *members*, in the order of their ranks, with the group's *name* in the tags of its messages.
+    """The sub-group of *members*, in rank order, with the group's *name* in the tags of its
+    messages.
 
-    No other group receives them, so it can receive from ANY, unlike a sub-group. A PeerLost keeps the node's rank in
-    the cluster. *rng* is this node's generator in this group.
+    No other group receives these messages, so unlike other sub-groups it can receive from ANY. A
+    PeerLost names the lost node by its rank in the cluster. *rng* is this node's generator in this
+    group; None keeps the node's.
     """
 
     def __init__(self, node: Transport, members: Sequence[int], name: str, rng: NodeRandom | None = None) -> None:
@@ -111,11 +121,11 @@ class NamedSubgroup(Subgroup):
         outside = source if isinstance(source, Any_) else self._outside(source)
         return self._seen_inside(await self._node.recv(outside, self._prefix + tag))
 
-    async def exchange(self, to: int, source: int, tag: str, content: Sendable) -> Message:
-        return await super().exchange(to, source, self._prefix + tag, content)
+    async def _exchange(self, to: int, source: int, tag: str, content: Sendable) -> Message:
+        return await super()._exchange(to, source, self._prefix + tag, content)
 
-    async def rounds_ahead(self, rounds: Rounds) -> int:
-        return await super().rounds_ahead(replace(rounds, tag=lambda number: self._prefix + rounds.tag(number)))
+    async def _rounds_ahead(self, rounds: Rounds) -> int:
+        return await super()._rounds_ahead(replace(rounds, prefix=self._prefix + rounds.prefix))
 
     def _seen_inside(self, message: Message) -> Message:
         seen = super()._seen_inside(message)

@@ -1,4 +1,6 @@
-"""All-reduces that a replica's running statistics join, in the same messages: see simcluster.compute.running."""
+"""All-reduces that carry a replica's running statistics in the same messages. See
+simcluster.compute.running.
+"""
 
 from __future__ import annotations
 
@@ -16,7 +18,9 @@ AllReduce = Callable[..., Coroutine[Any, Any, Tensor]]
 
 
 def with_statistics(all_reduce: AllReduce) -> AllReduce:
-    """Return *all_reduce*, joined by the running statistics of the nodes that have some."""
+    """Return *all_reduce*, extended to also sum the running statistics of a node that shares
+    them.
+    """
 
     @wraps(all_reduce)
     def run(node: Transport, vector: Tensor, tag: str, **settings: Any) -> Coroutine[Any, Any, Tensor]:

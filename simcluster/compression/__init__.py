@@ -1,4 +1,4 @@
-"""Compression of messages: one file per compressor, with error feedback if the method has it.
+"""Compression of messages. Each compressor has a file, and uses error feedback if its method does.
 
     compression: Compression = "none"                                   # the setting of an algorithm
     codec = Codec(compression, node.rng, "push", replica.parameters)    # one per stream: it may have a memory
@@ -8,8 +8,8 @@
     mean = Mean(compression, node, "gradients", replica.parameters, ring_all_reduce)
     gradients = await mean(gradients, f"gradients/{step}")              # on all ranks, the same bits
 
-In a file: `compression: int8`, or `compression: {kind: top_k, fraction: 0.1}`. Messages have the compressed size, and
-compressing takes device time.
+In a file: `compression: int8`, or `compression: {kind: top_k, fraction: 0.1}`. Messages have the
+compressed size, and compression takes device time.
 """
 
 from simcluster.compression.codec import Codec

@@ -1,4 +1,4 @@
-"""Small integers packed into bytes."""
+"""Packing of small integers into bytes."""
 
 from __future__ import annotations
 
@@ -9,18 +9,22 @@ WIDTHS = (1, 2, 4, 8)
 
 
 def width_for(values: int) -> int:
-    """Return the fewest bits in WIDTHS that can represent *values* different values."""
+    """Return the smallest width in WIDTHS whose bits can represent *values* different values."""
     return next(width for width in WIDTHS if 2**width >= values)
 
 
 def pack_bits(codes: Tensor, width: int) -> Tensor:
-    """Pack *codes* (1-D, uint8, each below 2^width), 8 / width per byte, the first in the lowest bits."""
-    per_byte = 8 // width
-    missing = -len(codes) % per_byte
-    if missing:
-        codes = torch.cat([codes, codes.new_zeros(missing)])
+    """Pack *codes* (1-D, uint8, each below 2^width) into bytes, 8 / width codes per byte, the first
+    code in the lowest bits; return the bytes.
+    """
     weights = torch.tensor([1 << place for place in range(0, 8, width)], dtype=torch.uint8, device=codes.device)
-    return (codes.view(-1, per_byte) * weights).sum(1, dtype=torch.uint8)
+    return (in_rows(codes, 8 // width) * weights).sum(1, dtype=torch.uint8)
+
+
+def in_rows(vector: Tensor, length: int) -> Tensor:
+    """Return *vector* as rows of *length* numbers; the last row is padded with zeros."""
+    missing = -len(vector) % length
+    return (torch.cat([vector, vector.new_zeros(missing)]) if missing else vector).view(-1, length)
 
 
 def unpack_bits(packed: Tensor, width: int, length: int) -> Tensor:

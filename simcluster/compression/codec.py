@@ -1,4 +1,6 @@
-"""A stream of compressed tensors at one node: encodes its tensors, decodes others' of the same layout."""
+"""A stream of compressed tensors at one node. It encodes the node's tensors and decodes those of
+other nodes.
+"""
 
 from __future__ import annotations
 
@@ -17,11 +19,13 @@ from simcluster.workloads.operator_costs import elementwise_cost
 
 
 class Codec:
-    """The stream called *name* of a node with the generators *rng*; its tensors have the shapes of *like*.
+    """The stream called *name* of a node with the random generators *rng*.
 
-    `compress` and `restore` take device time; `encode` and `decode` are the work in them. With error feedback
-    (Karimireddy 2019, algorithm 1), `encode` must be called in the order of the stream; `decode` is stateless. With
-    "none", all of them return their input at no cost.
+    Its tensors have the shapes of *like*.
+
+    `compress` and `restore` take device time; `encode` and `decode` are the computations that they
+    time. With error feedback (Karimireddy 2019, algorithm 1), call `encode` in the order of the
+    stream; `decode` is stateless. With "none", all four return their input at no cost.
     """
 
     def __init__(
@@ -34,13 +38,13 @@ class Codec:
         self.residual: Tensor | None = None
 
     async def compress(self, node: Transport, tensors: Sequence[Tensor]) -> list[Tensor]:
-        """Return the tensors to send in place of *tensors*, computed on *node*'s device."""
+        """Encode *tensors* on *node*'s device, and return the tensors to send instead of them."""
         if self.kind is None:
             return list(tensors)
         return await node.compute(self.encode, tensors, cost=self.encode_cost)
 
     async def restore(self, node: Transport, parts: Sequence[Tensor]) -> list[Tensor]:
-        """Return the tensors that *parts* stand for, computed on *node*'s device."""
+        """Decode *parts* on *node*'s device, and return the tensors that they encode."""
         if self.kind is None:
             return list(parts)
         return await node.compute(self.decode, parts, cost=self.decode_cost)
@@ -60,9 +64,10 @@ class Codec:
         return self.layout.tensors(self.kind.decode(parts, self.layout))
 
     def compensate(self, tensors: Sequence[Tensor]) -> tuple[Tensor, Tensor | None]:
-        """Return (*tensors* plus the residual as one vector, the same in double precision if there is error feedback).
+        """Return (*tensors* plus the residual as one vector, the same vector in double precision).
 
-        In double precision, sent + residual = input to the last bit of float32.
+        The second vector is None without error feedback. It is in double precision so that sent +
+        residual = input to the last bit of float32.
         """
         vector = flatten(tensors)
         if self.kind is None or not self.kind.feeds_back:
@@ -71,7 +76,7 @@ class Codec:
         return whole.to(self.layout.dtype), whole
 
     def keep(self, whole: Tensor, sent: Tensor) -> None:
-        """Keep the difference of *whole* and *sent* for the next vector."""
+        """Keep *whole* - *sent* as the residual, which is added to the next vector."""
         self.residual = whole - sent if whole is not self.residual else whole.sub_(sent)
 
     def checkpoint_state(self) -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""The interface of a compressor, the layout of the vectors that it gets, and its state from one to the next."""
+"""The interface of a compressor, the layout of its vectors, and its state between vectors."""
 
 from __future__ import annotations
 
@@ -19,14 +19,16 @@ from simcluster.rng import NodeRandom, seed_sequence, torch_stream
 
 @dataclass(frozen=True)
 class VectorLayout:
-    """The *shapes* of the tensors that are concatenated in a vector of *dtype*. Sender and receivers both know it."""
+    """The *shapes* of the tensors that are concatenated in a vector of *dtype*. The sender and all
+    receivers know the layout.
+    """
 
     shapes: tuple[tuple[int, ...], ...]
     dtype: torch.dtype
 
     @staticmethod
     def of(tensors: Sequence[Tensor]) -> VectorLayout:
-        """Return the layout of *tensors* as `flatten` joins them."""
+        """Return the layout of the vector that `flatten` makes of *tensors*."""
         dtype = torch.float32 if not tensors else tensors[0].dtype
         for tensor in tensors:
             if tensor.dtype is not dtype:
@@ -35,7 +37,7 @@ class VectorLayout:
 
     @cached_property
     def lengths(self) -> list[int]:
-        """The lengths of the tensors, in elements."""
+        """The number of elements of each tensor."""
         return [math.prod(shape) for shape in self.shapes]
 
     @cached_property
@@ -43,7 +45,10 @@ class VectorLayout:
         return sum(self.lengths)
 
     def tensors(self, vector: Tensor) -> list[Tensor]:
-        """Return the pieces of *vector*: views, not copies; for a vector without values, the same for all nodes."""
+        """Return the tensors in *vector*, as views.
+
+        If *vector* has no values, all nodes share the same tensors.
+        """
         if vector.is_meta and vector.dtype is self.dtype and not torch._C._len_torch_dispatch_stack():
             return list(self._hollow)
         pieces = torch.split(vector, self.lengths)
@@ -54,11 +59,13 @@ class VectorLayout:
         return self.empty()
 
     def empty(self) -> list[Tensor]:
-        """Return tensors of these shapes without values, to count costs."""
+        """Return tensors of this layout without values, for counting costs."""
         return [torch.empty(shape, dtype=self.dtype, device="meta") for shape in self.shapes]
 
     def cut(self, size: int) -> list[VectorLayout]:
-        """Return the layouts of the *size* chunks of `Tensor.tensor_split`; tensors on a border are cut too."""
+        """Return the layouts of the *size* chunks that `Tensor.tensor_split` makes of the vector. A
+        chunk may begin or end inside a tensor.
+        """
         each, longer = divmod(self.length, size)
         chunks, rest = [], [length for length in self.lengths if length]
         for chunk in range(size):
@@ -76,14 +83,17 @@ class VectorLayout:
 
 @lru_cache(maxsize=64)
 def _layout(shapes: tuple[tuple[int, ...], ...], dtype: torch.dtype) -> VectorLayout:
-    return VectorLayout(tuple(map(tuple, shapes)), dtype)  # one for all nodes of a simulation
+    # This is cached, so that all nodes of a simulation share one layout.
+    return VectorLayout(tuple(map(tuple, shapes)), dtype)
 
 
 @dataclass
 class StreamMemory:
-    """A sender's state for one stream: its random draws, and what a compressor *kept* from the last vector.
+    """A sender's state for one stream: its random generators, and the tensors that a compressor
+    *kept* from the last vector.
 
-    Every stream has separate generators, so the order of serving them does not matter.
+    Every stream has separate generators, so the order of draws from different streams does not
+    matter.
     """
 
     rng: NodeRandom
@@ -100,25 +110,25 @@ class StreamMemory:
         return self.rng.shared("compression", self.name)
 
     def common_normal(self, shape: tuple[int, ...], like: Tensor) -> Tensor:
-        """Return normal numbers of *like*'s dtype, the same on every node."""
+        """Draw and return normal numbers of *like*'s dtype, which are the same on every node."""
         if like.is_meta:
             return like.new_empty(shape)
         return torch.from_numpy(self._common.standard_normal(shape)).to(like.device, like.dtype)
 
     def uniform(self, like: Tensor) -> Tensor:
-        """Return uniform numbers in [0, 1), as many as *like* has."""
+        """Draw and return uniform numbers in [0, 1), in a tensor like *like*."""
         if like.is_meta:
             return torch.empty_like(like)
         return torch.rand(like.shape, dtype=like.dtype, generator=self._generator).to(like.device)
 
     def number(self) -> int:
-        """Return a fresh seed, from which the receiver can make the same generator."""
+        """Return a new seed, from which the receiver can make the same generator."""
         self._drawn += 1
         names = ("node", self.rng.node, "compression", self.name, str(self._drawn))
         return int(seed_sequence(self.rng.seed, *names).generate_state(1, "uint64")[0]) >> 1
 
     def checkpoint_state(self) -> dict[str, Any]:
-        made = vars(self)  # only the generators that were used
+        made = vars(self)  # a cached property is in vars only after its first use
         return {
             "kept": self.kept,
             "drawn": self._drawn,
@@ -135,16 +145,20 @@ class StreamMemory:
 
 
 class Compressor(BaseModel):
-    """Settings of one kind of compression; *kind* is its name. Fields are the keys that a file may have.
+    """A compressor of one kind, with its settings.
 
-    The sizes of the encoded tensors depend on the layout alone, never on values, so that a timing-only run sends the
-    same bytes.
+    *kind* is the name of the kind; the fields are the keys that a file may set.
+
+    The sizes of the encoded tensors depend only on the layout, never on values, so that a
+    timing-only run sends equally many bytes.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
 
     summed: ClassVar[Literal["chunks", "whole"]] = "chunks"
-    """How ranks average: by chunks, compressing each mean again, or by an all-gather of whole encodings."""
+    """How ranks average: chunk by chunk, with the mean of each chunk compressed again ("chunks"),
+    or by an all-gather of encoded vectors ("whole").
+    """
 
     kind: str
 
@@ -155,15 +169,17 @@ class Compressor(BaseModel):
 
     @abstractmethod
     def encode(self, vector: Tensor, layout: VectorLayout, memory: StreamMemory) -> list[Tensor]:
-        """Return the small tensors to send in place of *vector*, which has at least one element."""
+        """Return the smaller tensors to send instead of *vector*, which has at least one
+        element.
+        """
 
     @abstractmethod
     def decode(self, parts: Sequence[Tensor], layout: VectorLayout) -> Tensor:
-        """Return the vector that *parts* stand for, from *parts* and *layout* alone."""
+        """Return the vector that *parts* encode. This needs no state."""
 
 
 class FeedbackCompressor(Compressor):
-    """A compressor that can use error feedback, if *error_feedback* is set."""
+    """A compressor that uses error feedback if *error_feedback* is set."""
 
     error_feedback: bool = True
 

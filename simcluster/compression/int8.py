@@ -1,7 +1,8 @@
-"""One byte per number: each block is quantised to 255 equal steps from its minimum to its maximum.
+"""Quantisation to one byte per number: a block's range, from its minimum to its maximum, is divided
+into 255 equal steps.
 
-The minimum is sent too, so a block may have any offset (such as weights of a normalisation, all near 1), and a constant
-block is exact.
+A block's minimum is also sent. So a block may have any offset (the weights of a normalisation, for
+example, are near 1), and a constant block is exact.
 """
 
 from __future__ import annotations
@@ -13,20 +14,23 @@ import torch
 from pydantic import PositiveInt
 from torch import Tensor
 
+from simcluster.compression.bits import in_rows
 from simcluster.compression.compressor import Compressor, StreamMemory, VectorLayout
 
 STEPS = 255
 
 
 class Int8(Compressor):
-    """Blocks of *block* numbers, each with its minimum and step size: 1 + 8 / block bytes per float32."""
+    """A compressor of blocks of *block* numbers. Each block has a minimum and a step size, so a
+    float32 takes 1 + 8 / block bytes.
+    """
 
     kind: Literal["int8"] = "int8"
     block: PositiveInt = 2048
 
     def encode(self, vector: Tensor, layout: VectorLayout, memory: StreamMemory) -> list[Tensor]:
         block = min(self.block, len(vector))
-        # Padded with its last number, which changes no block's minimum or maximum.
+        # Pad with the last number, which changes no block's minimum or maximum.
         missing = -len(vector) % block
         padded = torch.cat([vector, vector[-1:].expand(missing)]) if missing else vector
         blocks = padded.view(-1, block)
@@ -38,8 +42,5 @@ class Int8(Compressor):
 
     def decode(self, parts: Sequence[Tensor], layout: VectorLayout) -> Tensor:
         codes, least, step = parts
-        block = min(self.block, len(codes))
-        missing = -len(codes) % block
-        padded = torch.cat([codes, codes.new_zeros(missing)]) if missing else codes
-        blocks = padded.view(-1, block).to(layout.dtype)
+        blocks = in_rows(codes, min(self.block, len(codes))).to(layout.dtype)
         return (blocks * step.unsqueeze(1) + least.unsqueeze(1)).view(-1)[: len(codes)]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from typing import Annotated, Any, TypeAlias
+from typing import Annotated, Any
 
 from pydantic import PlainValidator, ValidationError, WithJsonSchema
 from pydantic_core import InitErrorDetails, PydanticCustomError
@@ -26,7 +26,10 @@ KINDS: Mapping[str, type[Compressor]] = {kind.model_fields["kind"].default: kind
 
 
 def compressor(compression: str | Mapping[str, Any]) -> Compressor | None:
-    """Return the compressor for *compression*: None for "none". Raises pydantic's ValidationError with all problems."""
+    """Return the compressor for *compression*, or None for "none".
+
+    Raise a ValidationError that lists all problems if *compression* is invalid.
+    """
     given = {"kind": compression} if isinstance(compression, str) else compression
     if not isinstance(given, Mapping):
         raise _error([((), "name_or_mapping", f"a kind ({', '.join([NONE, *KINDS])}), or a mapping with one", given)])
@@ -54,13 +57,17 @@ def compressor(compression: str | Mapping[str, Any]) -> Compressor | None:
 
 
 def completed(compression: Any) -> str | dict[str, Any]:
-    """Return *compression* checked and with all defaults filled in: plain values, as in a file."""
+    """Check *compression* and return it with all defaults filled in, as plain values that a file
+    can hold.
+    """
     found = compressor(compression)
     return NONE if found is None else found.model_dump(mode="json")
 
 
 def _schema() -> dict[str, Any]:
-    """Return the JSON schema of a compression: a kind, or a mapping with the settings of its kind."""
+    """Return the JSON schema of a compression: the name of a kind, or a mapping with the kind and
+    its settings.
+    """
     of_kinds = [kind.model_json_schema() | {"required": ["kind"]} for kind in _KINDS]
     alone: dict[str, Any] = {
         "properties": {"kind": {"const": NONE}},
@@ -76,10 +83,13 @@ def _schema() -> dict[str, Any]:
     return {"anyOf": [names, mapping]}
 
 
-Compression: TypeAlias = Annotated[str | Mapping[str, Any], PlainValidator(completed), WithJsonSchema(_schema())]
-"""A setting `compression: Compression = "none"`. In a file: `int8`, or `{kind: top_k, fraction: 0.1}`."""
+Compression = Annotated[str | Mapping[str, Any], PlainValidator(completed), WithJsonSchema(_schema())]
+"""The type of a setting for compression, as in `compression: Compression = "none"`.
 
-_Detail: TypeAlias = tuple[tuple[str | int, ...], str, str, Any]
+In a file: `int8`, or `{kind: top_k, ...}`.
+"""
+
+_Detail = tuple[tuple[str | int, ...], str, str, Any]
 
 
 def _error(details: list[_Detail]) -> ValidationError:

@@ -1,9 +1,10 @@
 """The mean over ranks of a stream of tensors, sent in compressed form.
 
-Quantised tensors are averaged chunk by chunk, and the mean of a chunk is compressed again (Tang et al. 2019,
-DoubleSqueeze; Tang et al. 2021, 1-bit Adam, section 4.2): every rank sends 2 (p-1)/p compressed vectors, where a ring
-sends as many uncompressed ones. Sparse selections go to all ranks as they are: p-1 compressed vectors. Factors of
-matrices are averaged by any all-reduce. All sums are taken in rank order.
+Quantised tensors are averaged chunk by chunk, and the mean of a chunk is compressed again (Tang et
+al. 2019, DoubleSqueeze; Tang et al. 2021, 1-bit Adam, section 4.2): every rank sends 2 (p-1)/p
+compressed vectors, where a ring sends as many uncompressed ones. Sparse selections go to all ranks
+as they are: every rank sends p-1 compressed vectors. Factors of matrices are averaged by any
+all-reduce. All other sums are added in rank order.
 """
 
 from __future__ import annotations
@@ -29,19 +30,23 @@ from simcluster.transport import Cost, Transport
 
 
 class AllReduce(Protocol):
-    """The sum of every rank's *vector*, divided by *divisor*."""
+    """A function that returns the sum of every rank's *vector*, divided by *divisor*."""
 
     def __call__(self, node: Transport, vector: Tensor, tag: str, /, *, divisor: int = 1) -> Awaitable[Tensor]: ...
 
 
 class Turns:
-    """Turns to use a stream's state in order, even if steps overlap and messages arrive out of order."""
+    """A queue for a stream's state: tasks use the state in the order of their turns, even if steps
+    overlap and messages arrive out of order.
+    """
 
     def __init__(self) -> None:
         self._last: asyncio.Event | None = None
 
     def take(self) -> AbstractAsyncContextManager[None]:
-        """Take the next turn: entering it waits until the previous turn has been left."""
+        """Take the next turn. Entering the returned context waits until the previous turn has been
+        left.
+        """
         before, self._last = self._last, asyncio.Event()
         return self._turn(before, self._last)
 
@@ -56,35 +61,39 @@ class Turns:
 
 
 class Mean:
-    """The stream called *name* of lists of tensors like *like*; every rank makes one and calls it in the same order.
+    """A stream called *name*: each call returns the mean over ranks of a list of tensors like
+    *like*.
 
-    Calls may overlap; their results are those of sequential calls. *all_reduce* is used where nothing is compressed
-    ("none", or a single rank), and for factors. All ranks get the same bits.
+    Every rank creates one and makes the same calls in the same order. Calls may overlap; their
+    results are those of sequential calls. *all_reduce* is used for factors, and if nothing is
+    compressed ("none", or a single rank). All ranks get the same bits.
     """
 
     def __init__(
         self, compression: str | Mapping[str, Any], node: Transport, name: str, like: Sequence[Tensor],
         all_reduce: AllReduce,
     ) -> None:  # fmt: skip
-        self._node, self._name, self._all_reduce = node, name, all_reduce
+        self._node = node
+        self._name = name
+        self._all_reduce = all_reduce
         self._kind = compressor(compression) if node.size > 1 else None
         self._codec = Codec(self._kind, node.rng, name, like)
         self._first, self._second = Turns(), Turns()
 
     @cached_property
     def _outgoing(self) -> list[Codec]:
-        """One stream for each rank's chunk."""
+        """The streams of chunks that this rank sends, one to each rank."""
         chunks = _cut(self._codec.layout, self._node.size)
         return [Codec(self._kind, self._node.rng, f"{self._name}/to {to}", chunk) for to, chunk in enumerate(chunks)]
 
     @cached_property
     def _back(self) -> Codec:
-        """The stream of means of this rank's chunk."""
+        """The stream of means of the chunk that this rank averages."""
         own = _cut(self._codec.layout, self._node.size)[self._node.rank]
         return Codec(self._kind, self._node.rng, f"{self._name}/back", own)
 
     def checkpoint_state(self) -> dict[str, Any]:
-        made = vars(self)  # only the streams that were used
+        made = vars(self)  # a cached property is in vars only after its first use
         return {
             "whole": self._codec.checkpoint_state(),
             "outgoing": [codec.checkpoint_state() for codec in self._outgoing] if "_outgoing" in made else None,
@@ -102,7 +111,7 @@ class Mean:
         """Return the mean over ranks of *tensors*."""
         if self._kind is None:
             vector = flatten(tensors)
-            del tensors  # there is a copy of them: no need to hold both until the sum is complete
+            del tensors  # *vector* is a copy, so do not hold *tensors* until the sum is complete
             mean = await self._all_reduce(self._node, vector, tag, divisor=self._node.size)
             return self._codec.layout.tensors(mean)
         if isinstance(self._kind, PowerSgd):
@@ -123,13 +132,13 @@ class Mean:
         node, size = self._node, self._node.size
         turn = self._second.take()
 
-        # reduce-scatter: rank r has the mean of chunk r; only compressed forms were sent
+        # The reduce-scatter of compressed chunks: rank r gets all contributions to chunk r.
         async with self._first.take():
             cost = sum((codec.encode_cost for codec in self._outgoing[1:]), start=self._outgoing[0].encode_cost)
             small = await node.compute(self._encode_chunks, tensors, cost=cost)
         contributions = await swap(node, small, f"{tag}/scatter")
 
-        # all-gather: the means, compressed too
+        # The all-gather of the means, which are also compressed.
         async with turn:
             cost = _sum_cost(self._back, size) + self._back.encode_cost
             mean = await node.compute(self._encode_mean, contributions, cost=cost)
@@ -150,9 +159,11 @@ class Mean:
 
 
 async def swap(node: Transport, outgoing: Sequence[Sequence[Tensor]], tag: str) -> list[Sequence[Tensor]]:
-    """Return what each rank sent to this one, by rank; *outgoing* is what this one sends to each, itself included.
+    """Send *outgoing*, a list of tensors for each rank, and return the lists that all ranks have
+    sent to this rank, in rank order.
 
-    With m bytes to each of p ranks, latency a and bandwidth B: a + (p-1) m/B on a full-duplex star.
+    *outgoing* also has an entry for this rank, which is returned as it is. On a full-duplex star of
+    p ranks with latency a and bandwidth B, a swap of m bytes for each rank takes a + (p-1) m/B.
     """
     exchange, others = exchange_of(node), [rank for rank in range(node.size) if rank != node.rank]
     if exchange is not None:
@@ -173,12 +184,15 @@ async def swap(node: Transport, outgoing: Sequence[Sequence[Tensor]], tag: str) 
 
 @lru_cache(maxsize=64)
 def _cut(layout: VectorLayout, size: int) -> list[VectorLayout]:
-    """Return the chunks of *layout*, cached for all ranks: a simulator may have a thousand."""
+    """Return the layouts of the chunks of *layout*.
+
+    They are cached, so that all ranks of a simulation, perhaps a thousand, share them.
+    """
     return layout.cut(size)
 
 
 def _mean(codec: Codec, contributions: Sequence[Sequence[Tensor]]) -> Tensor:
-    """Return the mean of all *contributions* as one vector, summed in rank order."""
+    """Return the mean of all *contributions* as one vector, added in rank order."""
     total = flatten(codec.decode(contributions[0]))
     for parts in contributions[1:]:
         total.add_(flatten(codec.decode(parts)))
@@ -186,7 +200,7 @@ def _mean(codec: Codec, contributions: Sequence[Sequence[Tensor]]) -> Tensor:
 
 
 def _sum_cost(codec: Codec, size: int) -> Cost:
-    """Return the cost of `_mean`: decoding all contributions, adding, dividing."""
+    """Return the cost of `_mean`, which decodes all contributions, adds them and divides."""
     number_bytes = codec.layout.length * codec.layout.dtype.itemsize
     one, add = codec.decode_cost, Cost(float(codec.layout.length), 3.0 * number_bytes, 1)
     flops, memory_bytes = size * (one.flops + add.flops), size * (one.memory_bytes + add.memory_bytes)

@@ -1,8 +1,10 @@
-"""Low-rank matrices: products of two thin ones, found by one step of power iteration from the last step's result.
+"""Low-rank approximation of matrices by products of two thin matrices. A step of power iteration,
+which starts from the last result, finds them.
 
-Vogels, Karimireddy and Jaggi 2019 (PowerSGD), algorithms 1 and 2: P = M Q, orthogonalised, Q = M^T P, and P Q^T
-approximates M. Both are linear in M, so ranks can average them by all-reduce (simcluster.compression.mean). Vectors,
-and matrices that would not become smaller, are sent uncompressed.
+Vogels, Karimireddy and Jaggi 2019 (PowerSGD), algorithms 1 and 2: P = M Q, orthogonalised; Q = M^T
+P; and P Q^T approximates M. Both products are linear in M, so ranks can average them by all-reduce
+(simcluster.compression.mean). Vectors, and matrices that would not become smaller, are sent
+uncompressed.
 """
 
 from __future__ import annotations
@@ -19,8 +21,12 @@ from simcluster.compression.compressor import FeedbackCompressor, StreamMemory, 
 
 
 class PowerSgd(FeedbackCompressor):
-    """Matrices of the given *rank*: rank (n + m) numbers in place of n m. A tensor with more dimensions counts as a
-    matrix of its first one by the others. *warm_start*: start from the last step's factors, not from random ones.
+    """A compressor that approximates matrices by ones of rank *rank*: it sends rank (n + m) numbers
+    instead of n m.
+
+    A tensor with more than two dimensions counts as a matrix: the first dimension gives the rows,
+    all others together the columns. *warm_start*: whether to start from the last step's factors
+    instead of random ones.
     """
 
     kind: Literal["power_sgd"] = "power_sgd"
@@ -39,7 +45,7 @@ class PowerSgd(FeedbackCompressor):
         return self.join(self.lefts(ps, layout), self.rights(qs, layout), rest, layout)
 
     def split(self, vector: Tensor, layout: VectorLayout) -> tuple[list[Tensor], Tensor]:
-        """Return (the matrices to compress, everything else in one vector)."""
+        """Return (the matrices to compress, all other tensors as one vector)."""
         matrices, rest = [], []
         for piece, shape in zip(torch.split(vector, layout.lengths), layout.shapes, strict=True):
             sides = self._sides(shape)
@@ -50,16 +56,20 @@ class PowerSgd(FeedbackCompressor):
         return matrices, joined(rest, vector)
 
     def join(self, ps: Sequence[Tensor], qs: Sequence[Tensor], rest: Tensor, layout: VectorLayout) -> Tensor:
-        """Return the vector made of *ps*, *qs* and *rest*."""
+        """Return the vector of all tensors, joined from the products of *ps* and *qs* and from
+        *rest*.
+        """
         compressed = [self._sides(shape) is not None for shape in layout.shapes]
         plain = [length for length, is_product in zip(layout.lengths, compressed, strict=True) if not is_product]
         products, others = ((p @ q.T).view(-1) for p, q in zip(ps, qs, strict=True)), iter(torch.split(rest, plain))
         return torch.cat([next(products if is_product else others) for is_product in compressed])
 
     def start(self, layout: VectorLayout, memory: StreamMemory, like: Tensor) -> list[Tensor]:
-        """Return the initial Q of each matrix: the last one, or the same normal numbers on every node.
+        """Return the initial Q of each matrix: the last Q, or normal numbers that are the same on
+        every node.
 
-        If a column has become zero, as after a gradient of zeros, it would stay zero: then all are drawn again.
+        A column that has become zero, for example after a gradient of zeros, would stay zero, so it
+        is drawn again.
         """
         old = memory.kept
         if old and (like.is_meta or all(bool(q.abs().amax(0).all()) for q in old)):
@@ -91,7 +101,9 @@ class PowerSgd(FeedbackCompressor):
         return [(sides[side], self.rank) for shape in layout.shapes if (sides := self._sides(shape)) is not None]
 
     def _sides(self, shape: tuple[int, ...]) -> tuple[int, int] | None:
-        """Return (rows, columns) of a tensor of *shape* as a matrix, None if it is sent uncompressed."""
+        """Return (rows, columns) of a tensor of *shape* as a matrix, or None if it is sent
+        uncompressed.
+        """
         if len(shape) < 2:
             return None
         rows, columns = shape[0], math.prod(shape[1:])
@@ -99,7 +111,9 @@ class PowerSgd(FeedbackCompressor):
 
 
 def orthogonal(matrix: Tensor) -> Tensor:
-    """Return *matrix* with orthonormal columns (modified Gram-Schmidt); a linearly dependent column becomes zero."""
+    """Return *matrix* with its columns made orthonormal (modified Gram-Schmidt). A column that
+    depends linearly on earlier ones becomes zero.
+    """
     columns: list[Tensor] = []
     least = 100 * torch.finfo(matrix.dtype).eps
     for column in matrix.unbind(1):
@@ -107,11 +121,13 @@ def orthogonal(matrix: Tensor) -> Tensor:
         for other in columns:
             column = column - other * torch.dot(other, column)
         norm = torch.linalg.vector_norm(column)
-        # Divided by infinity, not multiplied by zero: NaN stays visible.
+        # Divide by infinity instead of multiplying by zero, so that NaN stays visible.
         columns.append(column / torch.where(norm <= least * before, torch.inf, norm))
     return torch.stack(columns, 1)
 
 
 def joined(tensors: Sequence[Tensor], like: Tensor) -> Tensor:
-    """Return all *tensors* concatenated in one vector; an empty vector like *like* if there are none."""
+    """Return all *tensors* concatenated in one vector, or an empty vector of *like*'s dtype and
+    device if there are none.
+    """
     return torch.cat([tensor.reshape(-1) for tensor in tensors]) if tensors else like.new_zeros(0)

@@ -1,4 +1,5 @@
-"""A fixed share of a vector, chosen at random: the message has the numbers, and a seed for their positions.
+"""Selection of a fixed share of a vector's numbers at random. A message has the selected numbers,
+and a seed for their positions.
 
 Wangni et al. 2018 (unbiased, each number scaled by d/k), or with error feedback Stich, Cordonnier and Jaggi 2018,
 definition 2.1 (not scaled: a contraction by 1 - k/d on average).
@@ -17,7 +18,10 @@ from simcluster.compression.top_k import Fraction, count
 
 
 class RandomK(FeedbackCompressor):
-    """A random *fraction* of the numbers: 4 bytes for each float32 sent. Unbiased without error feedback."""
+    """A compressor that sends a random *fraction* of the numbers, at 4 bytes per float32 sent.
+
+    It is unbiased without error feedback.
+    """
 
     summed = "whole"
 
@@ -38,7 +42,9 @@ class RandomK(FeedbackCompressor):
         return values.new_zeros(layout.length).index_copy(0, places, values)
 
     def _places(self, seed: Tensor, length: int) -> Tensor:
-        """Return the positions of the numbers: the same on every node that has *seed*."""
+        """Return the positions of the selected numbers, which are the same on every node that has
+        *seed*.
+        """
         if seed.is_meta:
             order = torch.empty(length, dtype=torch.int64, device="meta")
         else:

@@ -1,4 +1,4 @@
-"""One bit per number: its sign. One scale per tensor gives the magnitude.
+"""Reduction of each number to its sign, one bit. One scale per tensor gives the magnitude.
 
 Bernstein et al. 2018 (signSGD: signs alone; the sign of the sum over ranks is their majority vote), Karimireddy et al.
 2019, algorithm 1 (scaled by the mean magnitude, with error feedback, without which the method need not converge).
@@ -17,7 +17,10 @@ from simcluster.compression.compressor import FeedbackCompressor, StreamMemory, 
 
 
 class Sign(FeedbackCompressor):
-    """Signs, and if *scaled* the mean magnitude of each tensor; otherwise every number is decoded as 1 or -1."""
+    """A compressor that sends the signs and, if *scaled*, the mean magnitude of each tensor.
+
+    If not scaled, numbers are decoded as 1 or -1.
+    """
 
     kind: Literal["sign"] = "sign"
     scaled: bool = True
@@ -35,7 +38,7 @@ class Sign(FeedbackCompressor):
 
 
 def spread(vector: Tensor, scales: Tensor, layout: VectorLayout) -> Tensor:
-    """Multiply each tensor in *vector* by its own of *scales*, in place."""
+    """Multiply each tensor in *vector*, in place, by its entry in *scales*; return *vector*."""
     lengths = [length for length in layout.lengths if length]
     for piece, scale in zip(torch.split(vector, lengths), scales.unbind(), strict=True):
         piece.mul_(scale)

@@ -1,6 +1,8 @@
-"""Two bits per number: -1, 0 or 1 times the tensor's maximum magnitude, drawn so that the result is unbiased.
+"""Reduction of each number to -1, 0 or 1 times the tensor's maximum magnitude, in two bits. It is
+drawn at random so that the result is unbiased.
 
-Wen et al. 2017 (TernGrad), equation 1: each number keeps its sign with the probability |v_i| / max |v|.
+Wen et al. 2017 (TernGrad), equation 1: each number keeps its sign with the probability |v_i| / max
+|v|, and otherwise becomes 0.
 """
 
 from __future__ import annotations
@@ -18,8 +20,10 @@ from simcluster.compression.sign import spread
 
 
 class TernGrad(Compressor):
-    """One scale per tensor (section 4.1 of the paper). *clip*: numbers more than this many standard deviations of their
-    tensor from 0 are clipped first (section 4.2 uses 2.5), for less variance and some bias; null for none.
+    """A compressor to ternary numbers, with one scale per tensor (section 4.1 of the paper).
+
+    *clip*: numbers are first clipped to this many standard deviations of their tensor (2.5 in
+    section 4.2), which reduces variance but adds bias; null for no clipping.
     """
 
     kind: Literal["terngrad"] = "terngrad"

@@ -1,7 +1,7 @@
-"""The largest numbers of a vector by magnitude: a fixed share of them.
+"""Selection of a fixed share of a vector's numbers, the largest by magnitude.
 
-Stich, Cordonnier and Jaggi 2018, definition 2.1: |C(v) - v|^2 <= (1 - k/d) |v|^2, which with error feedback suffices to
-converge like the dense method.
+Stich, Cordonnier and Jaggi 2018, definition 2.1: |C(v) - v|^2 <= (1 - k/d) |v|^2, which, with error
+feedback, is enough to converge like the dense method.
 """
 
 from __future__ import annotations
@@ -20,12 +20,17 @@ Fraction = Annotated[float, Field(gt=0, le=1)]
 
 
 def count(fraction: float, length: int) -> int:
-    """Return *fraction* of *length*, rounded up, so at least one."""
+    """Return *fraction* of *length*, rounded up and at least 1.
+
+    A product that exceeds an integer by at most 1e-9 is not rounded up.
+    """
     return min(length, max(1, math.ceil(fraction * length - 1e-9)))
 
 
 class TopK(FeedbackCompressor):
-    """A *fraction* of the numbers with their positions: 8 bytes for each float32 sent."""
+    """A compressor that sends the largest *fraction* of the numbers and their positions, at 8 bytes
+    per float32 sent.
+    """
 
     summed = "whole"
 

@@ -1,4 +1,7 @@
-"""Whether the present call is a piece of work of a node's device: a node marks each, and a replica looks."""
+"""A mark for calls that run as a piece of work on a node's device.
+
+A node sets the mark, and a replica reads it.
+"""
 
 from __future__ import annotations
 
@@ -8,18 +11,18 @@ from typing import TypeVar
 
 T = TypeVar("T")
 
-_at_work: ContextVar[bool] = ContextVar("at_work", default=False)
+AT_WORK: ContextVar[bool] = ContextVar("at_work", default=False)
 
 
 def at_work(work: Callable[[], T]) -> T:
-    """Call *work* as a piece of work."""
-    token = _at_work.set(True)
+    """Call *work*, which `is_at_work` then sees as a piece of work, and return its result."""
+    token = AT_WORK.set(True)
     try:
         return work()
     finally:
-        _at_work.reset(token)
+        AT_WORK.reset(token)
 
 
 def is_at_work() -> bool:
-    """Return whether this is called by a piece of work."""
-    return _at_work.get()
+    """Return whether the caller runs as part of a piece of work."""
+    return AT_WORK.get()

@@ -1,7 +1,7 @@
-"""A node with its replica on a device, and its messages on the host.
+"""A transport for a node with its replica on a device and its messages on the host.
 
-An algorithm mixes what it receives with its own tensors, on its own lines as well as in pieces of work. So it is given
-this node, which moves tensors in both directions: no algorithm names a device.
+Algorithms combine received tensors with their own, also outside pieces of work. This transport
+moves tensors in both directions, so no algorithm needs to name a device.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from typing import Any, TypeVar
 import torch
 from torch import Tensor
 
-from simcluster.compute.copies import HostCopies, can_leave
+from simcluster.compute.host_copies import HostCopies, can_leave
 from simcluster.compute.place import synchronise, use
 from simcluster.forwarding import Forwarding
 from simcluster.payload import Message, Payload, Sendable, as_payload, lend
@@ -27,12 +27,12 @@ T = TypeVar("T")
 
 
 class DeviceTransport(Forwarding):
-    """*node*, for an algorithm with tensors on *device*.
+    """A wrapper of *node* for an algorithm with its tensors on *device*.
 
-    `send` copies them to the host before its first wait. `recv` receives on the host, and hands tensors out on the
-    device. A piece of work ends when the device has done it. *host_side* is the node without the device, for
-    collectives, which send and add on the host. If *node* carries tensors on *device*, they are not copied, and
-    collectives add there.
+    `send` copies tensors to the host before its first wait. `recv` receives on the host, and
+    returns tensors on the device. `compute` returns when the device has finished the work.
+    *host_side* is the node without the device, for collectives, which send and add on the host. If
+    *node* itself carries tensors on *device*, nothing is copied, and collectives add on the device.
     """
 
     def __init__(self, node: Transport, device: torch.device) -> None:
@@ -49,7 +49,8 @@ class DeviceTransport(Forwarding):
         elif not all(map(can_leave, payload.tensors)):
             leaving = HostCopies(payload.tensors)
             payload = lend(*leaving.tensors, **payload.values)
-        async with self._turns[to]:  # messages leave in the order of the calls, however long their copies take
+        # Messages to one rank leave in the order of the calls, even while copies are pending.
+        async with self._turns[to]:
             if leaving is not None:
                 await leaving.arrived()
         await self._node.send(to, tag, payload)
@@ -62,11 +63,15 @@ class DeviceTransport(Forwarding):
         return replace(message, payload=Payload(tuple(moved), message.payload.values))
 
     async def compute(self, work: Callable[..., T], *args: Any, cost: Cost, **kwargs: Any) -> T:
-        plain = callable(work) and not inspect.iscoroutinefunction(work)  # anything else is refused by the node
+        # The node refuses anything else.
+        plain = callable(work) and not inspect.iscoroutinefunction(work)
         return await self._node.compute(self._whole(work) if plain else work, *args, cost=cost, **kwargs)
 
     def _whole(self, work: Callable[..., T]) -> Callable[..., T]:
-        """Return *work*, ending when the device has done it: until then its time is not known."""
+        """Return a function that calls *work* and then waits for the device.
+
+        The duration of the work is known only after this wait.
+        """
 
         @wraps(work)
         def whole(*args: Any, **kwargs: Any) -> T:
@@ -79,12 +84,14 @@ class DeviceTransport(Forwarding):
 
 
 def carries(node: Transport, tensors: Sequence[Tensor]) -> bool:
-    """Return whether *node* sends *tensors* from a device, and delivers them there, without a copy on the host."""
+    """Return whether *node* sends and delivers *tensors* from device to device, without a copy on
+    the host.
+    """
     device = getattr(node, "carries", None)
     return device is not None and any(tensor.device == device for tensor in tensors)
 
 
 def host_side(node: Transport) -> Transport:
-    """Return *node* as it sends and receives on the host."""
+    """Return *node* without its device: it sends and receives on the host."""
     found: Transport = getattr(node, "host_side", node)
     return found

@@ -1,7 +1,9 @@
-"""Running statistics, such as a batch norm's means, travel with what an algorithm sends; no algorithm names them.
+"""Running statistics, such as those of a batch norm, travel with an algorithm's messages.
 
-A forward pass in training changes them, so without an exchange each rank has those of its own batches, and a server
-that only takes gradients has none. All of them are blends: a variance never becomes negative.
+No algorithm handles them itself. A forward pass in training changes them, so without an exchange
+each rank would have the statistics of its own batches only, and a server that receives only
+gradients would have none. Every exchange takes a weighted mean, so that no variance becomes
+negative.
 """
 
 from __future__ import annotations
@@ -9,7 +11,7 @@ from __future__ import annotations
 import inspect
 from collections.abc import Callable, Sequence
 from functools import wraps
-from typing import Any, Literal, Protocol, TypeAlias, TypeVar
+from typing import Any, Literal, Protocol, TypeVar
 
 import torch
 from torch import Tensor
@@ -21,11 +23,13 @@ from simcluster.transport import ANY, Any_, Cost, Transport
 
 T = TypeVar("T")
 
-Travel: TypeAlias = Literal["peers", "server", "sums", "none"]
-"""How running statistics travel: with each message to a peer, which takes the mean of its own and those that came;
-with each message to or from rank 0, whose answer replaces a worker's; in all-reduces alone; or not at all.
+Travel = Literal["peers", "server", "sums", "none"]
+"""The messages in which running statistics travel.
 
-In all-reduces they travel in the first two ways as well.
+"peers": in all messages between peers; a receiver takes the mean of its own statistics and the
+received ones. "server": in all messages to or from rank 0; the statistics from rank 0 replace those
+of a worker. "sums": in all-reduces alone. "none": in no messages. With "peers" and "server", the
+statistics also travel in all-reduces.
 """
 
 SERVER = 0
@@ -35,36 +39,42 @@ class StatisticsHolder(Protocol):
     """A replica with running statistics."""
 
     def statistics(self) -> list[Tensor]:
-        """Return copies of them."""
+        """Return copies of the running statistics."""
 
     def load_statistics(self, values: Sequence[Tensor]) -> None:
-        """Overwrite them."""
+        """Overwrite the running statistics."""
 
 
 class StatisticsExchange(Forwarding):
-    """*node*, for an algorithm that trains *replica*, which has running statistics; they *travel* with its messages.
+    """A wrapper of *node* that exchanges the running statistics of *replica* with other ranks.
 
-    What came is blended in before the next piece of work, in rank order, so the result depends on what the algorithm
-    has received, and not on when. *samples*: those of each rank's batch, the weights in means at a server and in
-    all-reduces. *own* are those after the last piece of work; they never change in place.
+    *travel* says which messages they travel in. Received statistics are blended in, in rank order,
+    before the next piece of work, so the result depends only on the messages that the algorithm has
+    received. *samples* has the batch size of each rank, which is its weight in means at a server
+    and in all-reduces. *own* has the statistics after the last piece of work, and is never changed
+    in place.
     """
 
     def __init__(self, node: Transport, replica: StatisticsHolder, travel: Travel, samples: Sequence[int]) -> None:
         super().__init__(node)
-        self.statistics_exchange, self.plain, self.host_side = self, node, host_side(node)
-        self._replica, self._travel, self._samples = replica, travel, samples
+        self.statistics_exchange = self
+        self.plain = node
+        self.host_side = host_side(node)
+        self._replica = replica
+        self._travel = travel
+        self._samples = samples
         self.own = replica.statistics()
         self._computes = not self.own[0].is_meta
         self._working = 0
-        self._has_trained = False  # since what came was last blended in
+        self._has_trained = False  # since this rank last took part in a sum
         self._came: dict[int, Sequence[Tensor]] = {}
         self._mean: list[Tensor] | None = None
-        self._left = self.own  # those that left last
-        self._base = self.own  # a server's after the last blend
+        self._left = self.own  # the statistics that were sent last
+        self._base = self.own  # a server's statistics after the last blend
         self._blends = 0
-        self._sent: dict[int, int] = {}  # the blends before the last message to each rank
+        self._sent: dict[int, int] = {}  # rank -> the number of blends before the last message to it
 
-    # one message
+    # A message between two ranks.
 
     async def send(self, to: int, tag: str, content: Sendable) -> None:
         content = as_payload(content)
@@ -80,29 +90,34 @@ class StatisticsExchange(Forwarding):
             message.payload = Payload(tuple(tensors), message.payload.values)
         return message
 
-    # a sum over all ranks
+    # A sum over all ranks.
 
     def leave(self) -> list[Tensor]:
-        """Return what this rank adds to a sum over ranks: its statistics times their weight, and the weight.
+        """Return this rank's contribution to a sum over all ranks: its weighted statistics, then
+        the weight.
 
-        That is its samples, or 0 if it has not trained since it last took part.
+        The weight is this rank's batch size, or 0 if it has not trained since its last
+        contribution.
         """
         weight = self._samples[self.rank] if self._has_trained else 0
         self._has_trained = False
         return [*(each * weight for each in self.own), self.own[0].new_full((1,), weight)]
 
     def arrive(self, total: Sequence[Tensor]) -> None:
-        """Take the sum over ranks of what `leave` returned."""
+        """Take *total*, the sum of all ranks' contributions: see `leave`."""
         *sums, weight = total
         if self._computes and weight:
             self._mean = [each / weight for each in sums]
 
     def split(self, tensors: Sequence[Tensor], more: int = 0) -> tuple[Sequence[Tensor], Sequence[Tensor]]:
-        """Return (what the algorithm sent, what travelled with it: as many tensors as *own* has, and *more*)."""
+        """Split off the statistics and *more* tensors after them from the end of *tensors*.
+
+        Return (the algorithm's tensors, the tensors split off).
+        """
         count = len(self.own) + more
         return tensors[:-count], tensors[-count:]
 
-    # work
+    # Work of the device.
 
     async def compute(self, work: Callable[..., T], *args: Any, cost: Cost, **kwargs: Any) -> T:
         if not self._computes or not callable(work) or inspect.iscoroutinefunction(work):
@@ -129,24 +144,37 @@ class StatisticsExchange(Forwarding):
         self._node.record(step=step, **metrics)
 
     def look(self) -> None:
-        """Take the replica's statistics as they are now, after work that was not done here."""
+        """Read the statistics from the replica, after training that did not go through
+        `compute`.
+        """
         self.own, self._has_trained = self._replica.statistics(), True
 
     def settle(self) -> None:
-        """Blend in what came, before the replica is looked at; a piece of work in progress does it later."""
+        """Blend in the received statistics before the replica is read.
+
+        Do nothing while a piece of work is in progress: the next piece or call blends them in.
+        """
         if self._computes and not self._working:
             self.own = self._load(self._blend())
 
     def _load(self, blend: Callable[[list[Tensor]], list[Tensor]] | None) -> list[Tensor]:
-        """Return the replica's statistics after *blend*."""
+        """Apply *blend*, if it is not None, to the replica's statistics, and return the
+        statistics.
+        """
         now = self._replica.statistics()
         if blend is not None:
             self._replica.load_statistics(now := blend(now))
         return now
 
     def _blend(self) -> Callable[[list[Tensor]], list[Tensor]] | None:
-        """Return what makes this rank's statistics from those before and all that came, which is then used up."""
-        mean, came, left = self._mean, dict(sorted(self._came.items())), self._left
+        """Return a function that blends the received statistics into this rank's; None if there are
+        none.
+
+        Forget the received statistics.
+        """
+        mean = self._mean
+        came = dict(sorted(self._came.items()))
+        left = self._left
         self._mean, self._came = None, {}
         if not came:
             return None if mean is None else lambda _: mean
@@ -159,9 +187,10 @@ class StatisticsExchange(Forwarding):
         return lambda _: answer
 
     def _blend_of_server(self, came: dict[int, Sequence[Tensor]]) -> Callable[[list[Tensor]], list[Tensor]]:
-        """Return what blends in the workers' statistics that *came*, and the server's own if it has trained since.
+        """Return a function that blends the workers' statistics *came* into the server's.
 
-        All that are fresh make a mean. The more blends since a worker was last sent some, the less its own count.
+        Fresh statistics are averaged, with the server's own if it has trained. The statistics of a
+        worker count less if the server has blended several times since it last sent to that worker.
         """
         fresh = sum(1 / (self._blends - self._sent.get(rank, 0)) for rank in came) / len(came)
 
@@ -178,10 +207,11 @@ class StatisticsExchange(Forwarding):
 
 
 def _with_peers(now: list[Tensor], left: Sequence[Tensor], came: Sequence[Sequence[Tensor]]) -> list[Tensor]:
-    """Return the mean of those that *left* and that *came*, moved as far as training has moved *now* since they left.
+    """Return the mean of *left* and all of *came*, plus the difference *now* - *left*.
 
-    So a rank's own training counts in full, though that of the others' same step comes a message later. The result
-    stays between the least and the largest of all.
+    *left* has the statistics that this rank last sent, so the difference is its own training since
+    then. That counts in full, although the other ranks' training in the same step arrives only with
+    their next messages. Each result is limited to the range of the values that it comes from.
     """
     parts = [left, *came]
     found = weighted_mean(parts, [1.0] * len(parts))
@@ -192,21 +222,31 @@ def _with_peers(now: list[Tensor], left: Sequence[Tensor], came: Sequence[Sequen
 
 
 def weighted_mean(parts: Sequence[Sequence[Tensor]], weights: Sequence[float]) -> list[Tensor]:
-    """Return the mean of each tensor over *parts*, summed in their order."""
+    """Return the weighted mean of *parts*, tensor by tensor, added in the order of *parts*."""
+    return [tensor.div_(sum(weights)) for tensor in weighted_sum(parts, weights)]
+
+
+def weighted_sum(parts: Sequence[Sequence[Tensor]], weights: Sequence[float]) -> list[Tensor]:
+    """Return the weighted sum of *parts*, tensor by tensor, added in the order of *parts*."""
     total = [tensor * weights[0] for tensor in parts[0]]
     for tensors, weight in zip(parts[1:], weights[1:], strict=True):
         for into, tensor in zip(total, tensors, strict=True):
             into.add_(tensor, alpha=weight)
-    return [tensor.div_(sum(weights)) for tensor in total]
+    return total
 
 
 def exchange_of(node: Transport) -> StatisticsExchange | None:
-    """Return what makes running statistics travel with *node*'s messages, if anything does."""
+    """Return the exchange that sends running statistics along with *node*'s messages, if there is
+    one.
+    """
     found: StatisticsExchange | None = getattr(node, "statistics_exchange", None)
     return found
 
 
 def unaccompanied(node: Transport) -> Transport:
-    """Return *node* without the running statistics that travel with its messages, for a look that changes nothing."""
+    """Return *node* without the exchange of running statistics.
+
+    Measurements send through this node, since they must change nothing.
+    """
     exchange = exchange_of(node)
     return node if exchange is None else exchange.plain

@@ -1,10 +1,13 @@
-"""Upper bounds of the counts in a request; larger ones would overflow on the wire or never end."""
+"""Upper bounds of the numbers in a request.
+
+Larger numbers would overflow in a message, or the run would never end.
+"""
 
 MOST_STEPS = 10**9
-"""Steps of a run, and intervals in steps."""
+"""Limit on the steps of a run, and on intervals in steps."""
 
 MOST_BYTES = 10**15
-"""A petabyte, for a vector that is only timed."""
+"""Limit on the size of a vector whose transfer is only timed: a petabyte."""
 
 MOST_WHOLE = 2**63 - 1
-"""Seeds and integer settings: the range of a message field and a table column."""
+"""Limit on seeds and integer settings: the range of a message field and of a table column."""

@@ -1,4 +1,7 @@
-"""Pydantic models of the mappings in a document, and pydantic's errors as problems with their places."""
+"""Pydantic models of the mappings in a document.
+
+Pydantic's errors become problems with a place in the document.
+"""
 
 from __future__ import annotations
 
@@ -15,27 +18,38 @@ from simcluster.units import UnitError
 
 T = TypeVar("T")
 
+Given = Mapping[str, Any]
+"""Key -> value, as in the document, of each key in a mapping that has a value."""
+
+Faults = Iterable[InitErrorDetails]
+"""Wrong values, each in the form that `fault` returns: a detail of a pydantic error."""
+
 
 class WrongValue(ValueError):
-    """A value, or with *at_key* its key, that is not as *expected*; *found* defaults to the value."""
+    """Raised for a value that is not as *expected*; *found* describes the value in the error.
+
+    By default, *found* is the value itself. If *at_key*, the key is wrong instead.
+    """
 
     def __init__(self, expected: str, found: str | None = None, *, at_key: bool = False) -> None:
-        self.expected, self.found, self.at_key = expected, found, at_key
+        self.expected = expected
+        self.found = found
+        self.at_key = at_key
         super().__init__(expected)
 
 
 def fault(*place: str | int, expected: str, found: str | None = None, at_key: bool = False) -> InitErrorDetails:
-    """Return a `WrongValue` at *place* as a detail of pydantic's errors."""
+    """Return a detail of a pydantic error: a `WrongValue` at *place*, the path of its keys."""
     wrong = WrongValue(expected, found, at_key=at_key)
     return InitErrorDetails(type="value_error", loc=place, input=None, ctx={"error": wrong})
 
 
 MOST_FOREIGN = 5
-"""Keys that are listed one by one if not a single one of a mapping is known."""
+"""Limit on the keys that an error lists one by one if a mapping has no known key at all."""
 
 
 def refuse(faults: Sequence[Any]) -> None:
-    """Raise all *faults* at once, if any; a validator thereby reports places below its own."""
+    """Raise one ValidationError with all *faults*, if any, each at a place within the value."""
     if faults:
         raise pydantic.ValidationError.from_exception_data("document", list(faults))
 
@@ -43,7 +57,9 @@ def refuse(faults: Sequence[Any]) -> None:
 def tried(
     faults: list[Any], parse: Callable[[Any], T], value: object, *place: str | int, at_key: bool = False
 ) -> T | None:
-    """Return *parse*'s result for *value*, or None after adding its errors, below *place*, to *faults*."""
+    """Return *parse*'s result for *value*; if it fails, add its errors to *faults*, below *place*,
+    and return None.
+    """
     try:
         return parse(value)
     except pydantic.ValidationError as error:
@@ -54,10 +70,15 @@ def tried(
 
 
 class Keys:
-    """The keys of a mapping: all *names*, and those *required*."""
+    """The keys of a mapping: *names* are all allowed keys, *required* are the mandatory ones.
+
+    *mapping* describes the expected mapping in errors; by default, the errors list *names*.
+    """
 
     def __init__(self, names: Iterable[str], required: Iterable[str] = (), mapping: str = "") -> None:
-        self.names, self._absent, self.mapping = tuple(names), dict.fromkeys(required), mapping
+        self.names = tuple(names)
+        self._absent = dict.fromkeys(required)
+        self.mapping = mapping
         self._set = frozenset(self.names)
 
     def unknown(self, key: str) -> InitErrorDetails:
@@ -68,22 +89,28 @@ class Keys:
         self,
         data: Any,
         make: Callable[[Any], T],
-        faults: Callable[[Mapping[str, Any]], Iterable[Any]],
+        faults: Callable[[Given], Iterable[Any]],
         unknown: Callable[[str], InitErrorDetails],
     ) -> T:
-        """Return *make*'s result for *data*, or raise all faults. A key without a value counts as absent.
+        """Return *make*'s result for *data*, or raise all faults at once.
 
-        *faults* yields those of keys that contradict each other, *unknown* returns that of an unknown key.
+        A key without a value counts as absent.
+
+        *faults* yields the faults of keys that contradict each other, *unknown* returns the fault
+        of an unknown key.
         """
         if not isinstance(data, dict):
             raise WrongValue(self.mapping or f"a mapping with {', '.join(self.names)}")
-        if len(data) > MOST_FOREIGN and self._set.isdisjoint(data):  # another kind of file, which may be secret
+        # No known key at all: this is another kind of file, perhaps a secret one, so do not repeat
+        # its keys.
+        if len(data) > MOST_FOREIGN and self._set.isdisjoint(data):
             raise WrongValue(self.mapping or f"a mapping with {', '.join(self.names)}", f"{len(data)} other keys")
         found = [] if data.keys() <= self._set else [unknown(key) for key in data if key not in self._set]
         given = {key: value for key, value in data.items() if value is not None}
         made: Any = None
         try:
-            # A required key that is absent is validated as None: its validator knows the expectation.
+            # A required key that is absent is validated as None, so that its validator says what it
+            # expects.
             made = make(self._absent | given if self._absent else given)
         except pydantic.ValidationError as error:
             found += error.errors(include_url=False)  # type: ignore[arg-type]
@@ -99,9 +126,9 @@ class Block(pydantic.BaseModel):
     model_config = pydantic.ConfigDict(frozen=True)
     known: ClassVar[Keys]
     mapping: ClassVar[str] = ""
-    """Describes the expected mapping, for errors where there is none."""
+    """A description of the expected mapping, for the error if a value is not a mapping."""
     rules: ClassVar[dict[str, Any]] = {}
-    """Keywords of JSON schema that say what `faults` checks, as far as they can."""
+    """Keywords of JSON schema that express what `faults` checks, as far as JSON schema can."""
 
     @classmethod
     def __pydantic_init_subclass__(cls, **_: Any) -> None:
@@ -110,7 +137,7 @@ class Block(pydantic.BaseModel):
 
     @classmethod
     def __get_pydantic_json_schema__(cls, core: Any, handler: GetJsonSchemaHandler) -> dict[str, Any]:
-        """Return the JSON schema of `read`: no unknown key, and one without a value counts as absent."""
+        """Return the JSON schema of `read`: it allows no unknown key, and null for optional keys."""
         schema = handler.resolve_ref_schema(handler(core))
         for key in schema["properties"].keys() - set(schema.get("required", ())):
             schema["properties"][key] = {"anyOf": [schema["properties"][key], {"type": "null"}]}
@@ -121,8 +148,11 @@ class Block(pydantic.BaseModel):
         return cls.known.unknown(key)
 
     @classmethod
-    def faults(cls, given: Mapping[str, Any]) -> Iterable[InitErrorDetails]:
-        """Yield the faults of keys that contradict each other. *given* are the keys with a value, not converted."""
+    def faults(cls, given: Given) -> Faults:
+        """Yield the faults of keys that contradict each other.
+
+        *given* has the keys with a value, which is not converted yet.
+        """
         return ()
 
     @classmethod
@@ -133,7 +163,7 @@ class Block(pydantic.BaseModel):
 
 
 def block_of(made: type) -> type[Block]:
-    """Return the block for the dataclass *made*: its keys are the annotated fields."""
+    """Return the block that reads the dataclass *made*: its keys are the annotated fields."""
     hints = get_type_hints(made, include_extras=True)
     fields: dict[str, Any] = {
         field.name: (hints[field.name], ... if field.default is dataclasses.MISSING else field.default)

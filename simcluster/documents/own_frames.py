@@ -1,4 +1,4 @@
-"""The lines of a traceback that are the user's own: what to show of a failed node."""
+"""Find the frames of a traceback that are in user code, to show them when a node fails."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import re
 from itertools import pairwise
 from pathlib import Path, PurePath
 
-from simcluster.process.places import original
+from simcluster.process.own_frames import original
 
 MOST_FRAMES = 8
 
@@ -17,7 +17,7 @@ _PACKAGE = Path(__file__).parents[1]
 
 
 def own_frames(details: str) -> list[str]:
-    """Return the user's frames in the last traceback of *details*, each with its file, line and source line."""
+    """Return the user's frames in the last traceback of *details*, each as place and source."""
     lines = details.splitlines()
     begins = [number for number, line in enumerate(lines) if line.strip(" |") == _BEGIN]
     found: list[list[str]] = []
@@ -27,7 +27,7 @@ def own_frames(details: str) -> list[str]:
             is_own = is_users(frame["file"])
             if is_own:
                 found.append([])
-        elif not line.startswith("    "):  # frames are indented, the exception is not
+        elif not line.startswith("    "):  # the frames are indented; the exception after them is not
             break
         if is_own:
             found[-1].append(line)
@@ -35,7 +35,9 @@ def own_frames(details: str) -> list[str]:
 
 
 def is_users(file: str) -> bool:
-    """Return whether *file*, on any machine, is neither Python's, nor an installed package's, nor ours."""
+    """Return whether *file*, a path on any machine, is the user's: not Python's, a package's or
+    simcluster's.
+    """
     parts = PurePath(file.replace("\\", "/")).parts
     if file.startswith("<") or not {"site-packages", "dist-packages", "simcluster_backends"}.isdisjoint(parts):
         return False

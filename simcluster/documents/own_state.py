@@ -1,4 +1,4 @@
-"""The module-level state of user code: what a run changed in it, and loading the code again with a state of its own."""
+"""Find module-level state of user code that a run changed, and load code with separate state."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import ast
 import hashlib
 import sys
 from collections import deque
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from types import FunctionType, ModuleType
 from typing import Any
@@ -15,13 +15,20 @@ import numpy as np
 from torch import Tensor
 
 from simcluster.documents.own_lines import tree_of
+from simcluster.documents.settings import Function
 from simcluster.documents.user_code import brought_as, load_again, modules_beside
 
-MOST_ITEMS, MOST_DEPTH, MOST_ARRAY_BYTES = 10_000, 5, 1 << 20
-"""Limits on what is looked at in a module: beyond them a change may be missed, and nothing is made up."""
+# Limits on how much of a module is compared. Beyond them a change may be missed, but none is
+# reported wrongly.
+MOST_ITEMS = 10_000
+MOST_DEPTH = 5
+MOST_ARRAY_BYTES = 1 << 20
 
 Frozen = Any
-"""The state of a value at one moment; equal to another one if nothing has changed that can be seen."""
+"""The state of a value at one moment.
+
+Two states are equal unless a change in between was detected.
+"""
 
 
 def path_of(reference: str) -> Path:
@@ -30,11 +37,11 @@ def path_of(reference: str) -> Path:
     return brought_as(path) or path
 
 
-def loaded_apart(reference: str, seed: int) -> tuple[Callable[..., Any], list[ModuleType]]:
-    """Return the function of *reference*, "/file.py:name", loaded again with the modules next to it; and all of them.
+def loaded_apart(reference: str, seed: int) -> tuple[Function, list[ModuleType]]:
+    """Load the function of *reference*, "/file.py:name", again, and the modules next to its file.
 
-    They find the global generators seeded from *seed*, and share no state with those loaded before, which stay the
-    known ones.
+    Return the function and these modules. The global generators are seeded from *seed* while the
+    modules load. They share no state with the modules loaded before, which remain in sys.modules.
     """
     path = path_of(reference)
     known = modules_beside(path)
@@ -51,8 +58,9 @@ def loaded_apart(reference: str, seed: int) -> tuple[Callable[..., Any], list[Mo
 
 
 def state_of(modules: Sequence[ModuleType]) -> dict[str, Frozen]:
-    """Return the values at module level, by "file:line (name)"."""
-    freeze, found = _Freezing({module.__name__ for module in modules}), {}
+    """Return "file:line (name)" -> state of each module-level value in *modules*."""
+    freeze = _Freezing({module.__name__ for module in modules})
+    found = {}
     for module in modules:
         file = str(module.__file__)
         lines = _lines(file)
@@ -63,12 +71,12 @@ def state_of(modules: Sequence[ModuleType]) -> dict[str, Frozen]:
 
 
 def changed(before: Mapping[str, Frozen], after: Mapping[str, Frozen]) -> list[str]:
-    """Return the places of the values that differ, in order."""
+    """Return the places in *after* with a state that is new or differs from *before*, in order."""
     return [place for place, value in after.items() if place not in before or before[place] != value]
 
 
 def _lines(file: str) -> dict[str, int]:
-    """Return the lines in which *file* first assigns each name at module level, or defines a function or class."""
+    """Return name -> first line of each name that *file* assigns or defines at module level."""
     found: dict[str, int] = {}
     for statement in tree_of(file).body:
         if isinstance(statement, (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)):
@@ -81,24 +89,31 @@ def _lines(file: str) -> dict[str, int]:
 
 
 class _Freezing:
-    """Freezes values, following containers, and classes, instances and functions of the modules *own*."""
+    """A walk over values that computes their states.
+
+    It looks into containers, and into classes, instances and functions of the modules *own*.
+    """
 
     def __init__(self, own: set[str]) -> None:
-        self._own, self._left = own, MOST_ITEMS
+        self._own = own
+        self._left = MOST_ITEMS
 
     def value(self, value: Any, depth: int = 0) -> Frozen:
         self._left -= 1
+        # Beyond the limits, all values count as equal.
         if self._left < 0 or depth > MOST_DEPTH:
             return ...
         kind = type(value)
         if value is None or kind in (bool, int, str, bytes, float, complex):
-            return kind.__name__, repr(value) if kind in (float, complex) else value  # NaN differs from itself
+            # NaN is not equal to itself, but its repr is.
+            return kind.__name__, repr(value) if kind in (float, complex) else value
         if isinstance(value, (list, tuple, deque)):
             return kind.__name__, tuple(self.value(item, depth + 1) for item in list(value)[: self._left + 1])
         if isinstance(value, Mapping):
             return kind.__name__, self._items(value, depth)
         if isinstance(value, (set, frozenset)):
             return kind.__name__, frozenset(map(hash, value))
+        # torch counts the changes of a tensor in place: no need to compare its values.
         if isinstance(value, Tensor):
             return "tensor", id(value), value._version
         if isinstance(value, np.ndarray):
@@ -122,7 +137,7 @@ class _Freezing:
 
 
 def _plain(attributes: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the attributes of a class that hold values."""
+    """Return the attributes of a class except methods, descriptors and special names."""
     return {
         name: value
         for name, value in attributes.items()

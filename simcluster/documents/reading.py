@@ -1,4 +1,4 @@
-"""Collects the problems of a document while its parts are read, to report them all at once."""
+"""Collect the problems of a document while reading its parts, to report them all at once."""
 
 from __future__ import annotations
 
@@ -16,20 +16,26 @@ T = TypeVar("T")
 
 
 class DocumentReading:
-    """One *document*, the *folder* of its relative paths, and the *problems* found so far."""
+    """A *document*, with the *folder* of its relative paths and the *problems* found so far."""
 
     def __init__(self, document: Document, folder: Path | None = None) -> None:
-        self.document, self.folder = document, folder or document.folder_of(())
+        self.document = document
+        self.folder = folder or document.folder_of(())
         self.problems: list[Problem] = []
         self.home: Callable[[], Path] | None = None
-        """The directory that will hold captured sources, if there will be one."""
+        """A function that returns the directory for captured sources; None if there will be none."""
 
     def folder_of(self, path: KeyPath) -> Path:
-        """Return the base of a relative path at *path*: that of the document, or of the command that overrides it."""
+        """Return the base of the relative file path at *path* in the document.
+
+        It is the directory of the document, or the working directory for a value from a command.
+        """
         return Path.cwd() if self.document.origin_of(path) is not None else self.folder
 
     def read(self, parse: Callable[[Any], T], path: KeyPath) -> T | None:
-        """Return *parse*'s result for the value at *path*, or None after collecting its faults."""
+        """Return *parse*'s result for the value at *path*; if it fails, collect its problems and
+        return None.
+        """
         found: list[Any] = []
         made = tried(found, parse, self.document.get(path), *path)
         for detail in found:
@@ -38,11 +44,11 @@ class DocumentReading:
         return made
 
     def bad(self, path: KeyPath, expected: str, found: str | None = None, *, at_key: bool = False) -> None:
-        """Add the problem of the value (or the key) at *path*: see `Document.problem`."""
+        """Add a problem of the value (or the key) at *path*; see `Document.problem`."""
         self.problems.append(self.document.problem(path, expected=expected, found=found, at_key=at_key))
 
     def collect(self, step: Callable[[], Any]) -> Any:
-        """Return the result of *step*, or None after collecting its problems."""
+        """Return the result of *step*; on UsageError, collect its problems and return None."""
         try:
             return step()
         except UsageError as error:
@@ -51,13 +57,15 @@ class DocumentReading:
 
 
 class Fields:
-    """The mapping at *path*, with only the keys *known* allowed; the meaning of a key may depend on others.
+    """The mapping at *path* of a document, with only the keys *known* allowed.
 
-    Every getter returns None for a value that is absent or wrong; only a wrong one is a problem.
+    Use it instead of a `Block` if the meaning of a key depends on others. It adds to *problems*.
     """
 
     def __init__(self, document: Document, path: KeyPath, known: Sequence[str], problems: list[Problem]) -> None:
-        self.document, self.path, self.problems = document, path, problems
+        self.document = document
+        self.path = path
+        self.problems = problems
         found = document.get(path)
         self.is_mapping = isinstance(found, dict)
         self.data: Mapping[str, Any] = found if isinstance(found, dict) else {}
@@ -74,7 +82,7 @@ class Fields:
         self.problem(key, found="unknown key", expected=nearest(key, known), at_key=True)
 
     def get(self, key: str) -> Any:
-        """Return the value, or MISSING; a key without a value counts as absent."""
+        """Return the value of *key*, or MISSING if it is absent or has no value."""
         value = self.data.get(key)
         return MISSING if value is None else value
 
@@ -82,7 +90,10 @@ class Fields:
         return self.get(key) is not MISSING
 
     def value(self, key: str, check: Callable[[object], T]) -> T | None:
-        """Return the value as converted by *check*."""
+        """Return the value of *key*, converted by *check*; None if it is absent or wrong.
+
+        A wrong value adds a problem.
+        """
         if not self.has(key):
             return None
         try:

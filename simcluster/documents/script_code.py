@@ -1,27 +1,28 @@
-"""The files of a script: checked before anything starts, and brought to nodes on other machines."""
+"""Check the files of a script before a run, and find the files that other machines need."""
 
 from __future__ import annotations
 
-import ast
 import os
 import sys
 import warnings
-from collections.abc import Iterator
 from importlib.machinery import PathFinder
 from pathlib import Path
 
+from simcluster.documents.captured.neighbours import imported_by
 from simcluster.documents.user_code import brought_as
 
 MOST_FILES = 1000
 
 
 def wrong_script(file: Path) -> str:
-    """Return why *file* is no program of Python; empty if it is one."""
+    """Return why *file* is not a valid Python program; "" if it is one."""
     if not file.is_file():
         return "a directory" if file.is_dir() else "no such file"
     try:
         with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # about odd escapes, which its ranks print
+            # Python warns of invalid escapes here; the ranks print the same warning when they run
+            # the file.
+            warnings.simplefilter("ignore")
             compile(file.read_bytes(), str(file), "exec", dont_inherit=True)
     except SyntaxError as error:
         return f"line {error.lineno or 1}: SyntaxError: {error.msg}"
@@ -31,7 +32,10 @@ def wrong_script(file: Path) -> str:
 
 
 def module_file(name: str, folder: Path) -> Path | None:
-    """Return the file that `python -m name` runs in *folder*; None if there is none."""
+    """Return the file that `python -m name` would run in *folder*; None if there is none.
+
+    Parent packages are not imported: their code must not run before the run starts.
+    """
     where: list[str] = [str(folder), *sys.path]
     for part in name.split("."):
         spec = PathFinder.find_spec(part, where) if part else None
@@ -44,7 +48,10 @@ def module_file(name: str, folder: Path) -> Path | None:
 
 
 def root_of(file: Path, module: str) -> Path:
-    """Return the directory from which *file* imports: its own or, if it is *module*, the one that has its package."""
+    """Return the directory that Python puts first on sys.path to run *file*.
+
+    It is the directory of *file* or, for `python -m module`, of the top-level package of *module*.
+    """
     if not module:
         return file.parent
     parts = module.split(".")
@@ -53,14 +60,15 @@ def root_of(file: Path, module: str) -> Path:
 
 
 def place_here(file: Path) -> Path:
-    """Return where *file* is on this machine: a launcher may have brought it."""
+    """Return the path of *file* on this machine: a launcher may have put it elsewhere."""
     return brought_as(file) or file
 
 
 def files_of_script(file: Path, module: str = "") -> tuple[Path, ...]:
-    """Return *file* and all files that it imports from its directory, or *module* from that of its package.
+    """Return *file* and all files below `root_of` it that it imports, directly or indirectly.
 
-    Imports are read, not made. Files there that nothing imports are left out, as they may be anything.
+    Imports are found in the source, which is not run. Other files there are left out: they may be
+    private.
     """
     root = root_of(file, module)
     found: dict[Path, None] = dict.fromkeys(_packages(file, root))
@@ -68,27 +76,13 @@ def files_of_script(file: Path, module: str = "") -> tuple[Path, ...]:
     while pending and len(found) <= MOST_FILES:
         current = pending.pop()
         found[current] = None
-        for name in _imported(current, root):
+        for name in filter(None, imported_by(current.read_bytes(), current.relative_to(root).parent.parts)):
             pending += [one for one in _files_of(root / Path(*name.split(".")), root) if one not in found]
     return tuple(found)
 
 
-def _imported(file: Path, root: Path) -> Iterator[str]:
-    """Yield every name that *file* imports and that may be a module, as seen from *root*."""
-    package = ".".join(file.relative_to(root).parent.parts)
-    for statement in ast.walk(ast.parse(file.read_bytes())):
-        if isinstance(statement, ast.Import):
-            yield from (alias.name for alias in statement.names)
-        elif isinstance(statement, ast.ImportFrom):
-            above = package.split(".")[: len(package.split(".")) - statement.level + 1] if statement.level else []
-            base = ".".join([*filter(None, above), *filter(None, [statement.module])])
-            yield from (f"{base}.{alias.name}".strip(".") for alias in statement.names)
-            if base:
-                yield base
-
-
 def _files_of(path: Path, root: Path) -> list[Path]:
-    """Return the files of the module at *path*, without suffix, and of the packages that it is in."""
+    """Return the file of the module at *path*, without suffix, and each parent's `__init__.py`."""
     files = [path.with_name(f"{path.name}.py"), path / "__init__.py"]
     return [file for found in files if os.path.isfile(found) for file in (*_packages(found, root), found)]
 

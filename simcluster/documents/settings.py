@@ -1,4 +1,4 @@
-"""Settings of an algorithm or a workload: a function's keyword arguments, validated by its signature."""
+"""Settings of an algorithm or a workload: the keyword-only arguments of its function."""
 
 from __future__ import annotations
 
@@ -16,16 +16,21 @@ from simcluster.documents.limits import MOST_WHOLE
 from simcluster.documents.yaml import describe
 from simcluster.errors import UsageError, nearest
 
+Function = Callable[..., Any]
+"""An algorithm, or a function that returns a workload, built in or written by a user."""
+
 Adapters = Callable[[str], pydantic.TypeAdapter[Any]]
-_adapters: MutableMapping[Callable[..., Any], Adapters] = weakref.WeakKeyDictionary()
-"""By function, the adapters of its settings: a sweep reads the same ones hundreds of times."""
+_adapters: MutableMapping[Function, Adapters] = weakref.WeakKeyDictionary()
+"""A cache of the type adapters of functions: a sweep validates the same settings many times."""
 
 
 @dataclass(frozen=True)
 class SettingProblem:
-    """One wrong setting: *name*, *found* and *expected*; *unknown* if the name itself is wrong.
+    """A wrong setting: its *name*, *found* and *expected*.
 
-    In a setting that is a mapping or a list, *inside* is the path to the wrong part; *unknown* refers to its last name.
+    *unknown* says whether the name itself is wrong. In a setting that is a mapping or a list,
+    *inside* is the path to the wrong part, and *unknown* says that the last name of this path is
+    unknown.
     """
 
     name: str
@@ -37,7 +42,7 @@ class SettingProblem:
 
 @dataclass(frozen=True)
 class Setting:
-    """One keyword argument: its name, its type in words, and its default."""
+    """One keyword argument: its name, its type as annotated, and its default."""
 
     name: str
     type: str
@@ -45,49 +50,36 @@ class Setting:
     required: bool
 
 
-def settings_of(function: Callable[..., Any]) -> list[Setting]:
+def settings_of(function: Function) -> list[Setting]:
     """Return the keyword-only arguments of *function*, in order."""
     hints = _hints(function)
     settings = []
     for name, parameter in _keywords(function).items():
-        annotation, required = parameter.annotation, parameter.default is parameter.empty
+        annotation = parameter.annotation
+        required = parameter.default is parameter.empty
         words = getattr(annotation, "__name__", str(hints.get(name, "anything")))
         type_in_words = annotation if isinstance(annotation, str) else words
         settings.append(Setting(name, type_in_words, None if required else parameter.default, required))
     return settings
 
 
-def settings_schema(function: Callable[..., Any]) -> dict[str, Any]:
-    """Return the JSON schema of a mapping of *function*'s settings, described by its docstring's first paragraph."""
-    hints = _hints(function)
-    properties = {}
-    for setting in settings_of(function):
-        schema = pydantic.TypeAdapter(hints.get(setting.name, Any)).json_schema()
-        properties[setting.name] = schema if setting.required else schema | {"default": setting.default}
-    words = (inspect.getdoc(function) or "").partition("\n\n")[0].replace("*", "")
-    return {
-        "type": "object",
-        "description": " ".join(words.split()),
-        "properties": properties,
-        "required": [setting.name for setting in settings_of(function) if setting.required],
-        "additionalProperties": False,
-    }
-
-
 def validate(
-    function: Callable[..., Any], given: Mapping[str, Any], context: Mapping[str, Any] | None = None
+    function: Function, given: Mapping[str, Any], context: Mapping[str, Any] | None = None
 ) -> tuple[dict[str, Any], list[SettingProblem]]:
-    """Return (*given* with defaults, converted to the annotated types; all problems).
+    """Return (name -> value of each setting of *function*, all problems).
 
-    *context* is pydantic's validation context, for types that check a value against its surroundings.
+    Take values from *given*, converted to the annotated types, and the defaults for all others.
+    *context* is passed to pydantic, for types that need more than the value to check it.
     """
-    keywords, adapters = _keywords(function), _adapters_of(function)
+    keywords = _keywords(function)
+    adapters = _adapters_of(function)
     values: dict[str, Any] = {}
     problems = [SettingProblem(name, *_unknown(function, name), unknown=True) for name in given if name not in keywords]
     for name, parameter in keywords.items():
         if name in given:
             try:
-                # As strict JSON: a list may become a tuple and text a Path, but text is no number.
+                # Pydantic's strict JSON mode converts a list to a tuple and a string to a Path, but
+                # refuses the string "3" as a number.
                 values[name] = adapters(name).validate_json(json.dumps(given[name]), strict=True, context=context)
             except pydantic.ValidationError as error:
                 problems += _problems(name, given[name], error)
@@ -102,7 +94,7 @@ def validate(
     return values, problems
 
 
-def _adapters_of(function: Callable[..., Any]) -> Adapters:
+def _adapters_of(function: Function) -> Adapters:
     if function not in _adapters:
         hints = _hints(function)
         _adapters[function] = cache(lambda name: pydantic.TypeAdapter(hints.get(name, Any)))
@@ -110,7 +102,8 @@ def _adapters_of(function: Callable[..., Any]) -> Adapters:
 
 
 def _problems(name: str, given: Any, error: pydantic.ValidationError) -> list[SettingProblem]:
-    # Part of the value, whether its name is unknown, what is there -> reasons.
+    # (path to the part, whether its name is unknown, what was found) -> reasons. For a union,
+    # pydantic reports one error per member. Join the reasons of a part into one problem: "A or B".
     reasons: dict[tuple[tuple[str | int, ...], bool, str], dict[str, None]] = {}
     for detail in error.errors():
         inside, part = _part_of(given, detail["loc"])
@@ -125,9 +118,9 @@ def _problems(name: str, given: Any, error: pydantic.ValidationError) -> list[Se
 
 
 def _part_of(given: Any, place: Sequence[str | int]) -> tuple[tuple[str | int, ...], Any]:
-    """Return the start of *place* that exists in *given*, and what is there.
+    """Return the longest prefix of the path *place* that exists in *given*, and the value there.
 
-    Pydantic also names union members and missing keys.
+    The rest of *place* is not in the value: pydantic also names union members and missing keys.
     """
     for length, part in enumerate(place):
         if not (part in given if isinstance(given, dict) else isinstance(given, list) and isinstance(part, int)):
@@ -136,21 +129,22 @@ def _part_of(given: Any, place: Sequence[str | int]) -> tuple[tuple[str | int, .
     return tuple(place), given
 
 
-def _unknown(function: Callable[..., Any], name: str) -> tuple[str, str]:
+def _unknown(function: Function, name: str) -> tuple[str, str]:
     """Return (found, expected) for *name*, which is not a setting of *function*."""
-    parameters, keywords = inspect.signature(function).parameters, _keywords(function)
+    parameters = inspect.signature(function).parameters
+    keywords = _keywords(function)
     if name in parameters and parameters[name].kind is inspect.Parameter.POSITIONAL_OR_KEYWORD:
         return "a positional argument", f"a keyword-only one: write `*, {name}` in the signature of {function.__name__}"
     found = f"unknown setting of {function.__name__}"
     return found, nearest(name, keywords) if keywords else "none: it has no settings"
 
 
-def _keywords(function: Callable[..., Any]) -> dict[str, inspect.Parameter]:
+def _keywords(function: Function) -> dict[str, inspect.Parameter]:
     parameters = inspect.signature(function).parameters
     return {name: p for name, p in parameters.items() if p.kind is inspect.Parameter.KEYWORD_ONLY}
 
 
-def _hints(function: Callable[..., Any]) -> dict[str, Any]:
+def _hints(function: Function) -> dict[str, Any]:
     try:
         return get_type_hints(function, include_extras=True)
     except NameError as error:

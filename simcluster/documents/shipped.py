@@ -5,21 +5,23 @@ from __future__ import annotations
 import os
 import re
 from pathlib import Path
-from typing import Literal, TypeAlias
+from typing import Literal
 
-from simcluster.errors import Problem, UsageError, nearest
+from simcluster.errors import UsageError, nearest
 
-Kind: TypeAlias = Literal["topologies", "experiments", "schemas"]
+Kind = Literal["topologies", "experiments", "schemas"]
 
 SCHEMAS = ("topology", "experiment")
-"""The kinds of files with a JSON schema. They lie next to the folders of these files, in a checkout and in a wheel, so
-that one relative path leads there from the first line of each.
+"""The kinds of files with a JSON schema.
+
+In a checkout and in a wheel, the directory of the schemas is next to the directories of these
+files. So the first line of each file can name its schema by the same relative path.
 """
 
 _PACKAGE = Path(__file__).resolve().parent.parent
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]*")
 PARTS = "parts"
-"""The file among the topologies that is not one: the prices of links and devices."""
+"""The name of the parts list, a file next to the topologies with prices of links and devices."""
 
 
 def shipped_names(kind: Kind) -> list[str]:
@@ -29,12 +31,15 @@ def shipped_names(kind: Kind) -> list[str]:
 
 
 def parts_path() -> Path:
-    """Return the path of the parts list with its prices."""
+    """Return the path of the parts list with the prices of links and devices."""
     return (_folder("topologies") or _PACKAGE) / f"{PARTS}.yaml"
 
 
 def shipped_path(kind: Kind, name: str) -> Path | None:
-    """Return the file called *name*, or None. A name contains no directories, so it leads nowhere else."""
+    """Return the shipped file called *name*, or None.
+
+    A name with directories in it is never found, so a name cannot lead out of the shipped files.
+    """
     folder = _folder(kind)
     if folder is None or not _NAME.fullmatch(name) or name == PARTS:
         return None
@@ -43,19 +48,23 @@ def shipped_path(kind: Kind, name: str) -> Path | None:
 
 
 def find(kind: Kind, source: str | Path) -> Path:
-    """Return the file that *source* means: a path, or else the name of a shipped file. Raise UsageError."""
+    """Return the file at the path *source*, or else the shipped file of that name.
+
+    Raise UsageError if none exists.
+    """
     path = Path(source)
     what = {"topologies": "topology", "experiments": "experiment"}[kind]
-    if os.path.isfile(path):  # Path.is_file raises if the name is too long
+    # os.path.isfile returns False for a name that is too long, and Path.is_file raises.
+    if os.path.isfile(path):
         return path
     if shipped := shipped_path(kind, str(source)):
         return shipped
     if path.suffix or len(path.parts) > 1:
         found = "a folder" if os.path.isdir(path) else "no such file"
-        raise UsageError(Problem(f"{what} {str(source)!r}", found, "the path of a file"))
+        raise UsageError(f"{what} {str(source)!r}", found, "the path of a file")
     expected = f"a path, or the name of a shipped {what}: {nearest(str(source), shipped_names(kind))}"
     found = "a folder" if os.path.isdir(path) else "no such file and no such name"
-    raise UsageError(Problem(f"{what} {str(source)!r}", found, expected))
+    raise UsageError(f"{what} {str(source)!r}", found, expected)
 
 
 def schema_text(kind: str) -> str:
@@ -71,5 +80,6 @@ def shipped_folder(kind: Kind) -> Path:
 
 
 def _folder(kind: Kind) -> Path | None:
+    # The first is the place in a wheel, the second that in a checkout.
     folders = (_PACKAGE / "shipped" / kind, _PACKAGE.parent / kind)
     return next((folder for folder in folders if folder.is_dir()), None)

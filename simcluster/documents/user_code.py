@@ -1,7 +1,8 @@
 """User algorithms, models and data, named by path: `my_algo.py:my_algorithm`.
 
-The file runs as Python, like any script that its owner starts; nothing is fetched and nothing is guessed. A launcher
-sends the files that a node on another machine needs, and the node looks for them where it put them.
+Loading a file runs it as Python, with the rights of the user, like any script that the user starts.
+Nothing is downloaded, and no names are guessed. A launcher sends the files that a node on another
+machine needs; the node looks for a path first in the directory with these files.
 """
 
 from __future__ import annotations
@@ -21,11 +22,13 @@ from pathlib import Path
 from types import CodeType, ModuleType
 from typing import Any
 
+from simcluster.documents.captured.neighbours import travels
 from simcluster.documents.captured.source import content_of, files_with, is_unwritten
 from simcluster.documents.own_lines import tree_of
+from simcluster.documents.settings import Function
 from simcluster.errors import Problem, UsageError, nearest, raise_all
 from simcluster.process.generators import seeded, turn
-from simcluster.process.places import LIBRARY, is_own, origin
+from simcluster.process.own_frames import is_own, origin
 from simcluster.rng import seed_sequence
 
 INSTEAD = {
@@ -35,52 +38,62 @@ INSTEAD = {
     "multiprocessing": "node.compute(...) for work",
     "concurrent": "node.compute(...) for work",
     "socket": "node.send(...) and node.recv(...)",
-    "simpy": "asyncio.sleep and asyncio.timeout: the simulator's clock is asyncio's",
+    "simpy": "asyncio.sleep and asyncio.timeout; a `world` that acts on the cluster uses simpy, in a file of its own",
 }
 """Modules that an algorithm must not import, and what to write instead."""
 
-MOST_PATH, MOST_NAMES = 4096, 5
+MOST_PATH = 4096
+MOST_NAMES = 5
 
 _PREFIX = "simcluster_own_"
 
 _loading: list[Path] = []
+"""The files that are being loaded, the innermost last."""
+
 _brought: list[Path] = []
+"""The directory with the files that a launcher sent; [] if it sent none."""
 
 
 def refuse_while_loading() -> None:
-    """Raise UsageError inside a file being loaded: a run started there would load it again, forever."""
+    """Raise UsageError while a file is being loaded: a run that it starts would load the file
+    again, forever.
+    """
     if _loading:
         found = "a run that starts whenever this file is loaded, as by every node"
-        raise UsageError(Problem("own code", found, "the call below `if __name__ == '__main__':`", str(_loading[-1])))
+        raise UsageError("own code", found, "the call below `if __name__ == '__main__':`", str(_loading[-1]))
 
 
-def load_function(reference: str, folder: Path, what: str, seed: int = 0) -> tuple[Callable[..., Any], str]:
-    """Return the function named by *reference*, "file.py:name" relative to *folder*; and its absolute reference.
+def load_function(reference: str, folder: Path, what: str, seed: int = 0) -> tuple[Function, str]:
+    """Return (the function of *reference*, the reference with its absolute path).
 
-    The file's code finds the global generators seeded from *seed*. Raise UsageError if the file or the function does
-    not exist, or the file does not run.
+    *reference* is "file.py:name", relative to *folder*. While the file is loaded, the global
+    generators are seeded from *seed*. Raise UsageError, with *what* as its key, if the file or the
+    function does not exist, or the file raises an error.
     """
     file, separator, name = reference.rpartition(":")
     if not separator or not file or not name.isidentifier():
-        raise UsageError(Problem(what, repr(reference), spelling(reference, folder)))
+        raise UsageError(what, repr(reference), spelling(reference, folder))
     if len(file) > MOST_PATH:
-        raise UsageError(Problem(what, f"a path of {len(file)} characters", f"at most {MOST_PATH}"))
+        raise UsageError(what, f"a path of {len(file)} characters", f"at most {MOST_PATH}")
     path = folder / file
     there = brought_as(path)
     if there is None:
         there = path = path.resolve()
     if there.suffix != ".py" or not (is_unwritten(there) or os.path.isfile(there)):
-        raise UsageError(Problem(what, repr(reference), f"a file at {path}, whose name ends in .py"))
+        raise UsageError(what, repr(reference), f"a file at {path}, whose name ends in .py")
     module = _module_of(there, seed)
     function = getattr(module, name, None)
     if not callable(function):
         functions = [key for key, value in vars(module).items() if inspect.isfunction(value)]
-        raise UsageError(Problem(what, repr(name), f"a function of {path}: {nearest(name, functions)}"))
+        raise UsageError(what, repr(name), f"a function of {path}: {nearest(name, functions)}")
     return function, f"{path}:{name}"
 
 
 def spelling(reference: str, folder: Path = Path(), *, is_async: bool = True) -> str:
-    """Return "file.py:function"; if *reference* is a file, with the names of its functions, a few, in its order."""
+    """Return the expected form of a reference, "file.py:function".
+
+    If *reference* is a file, name its first functions instead, async ones if *is_async*.
+    """
     path = folder / reference
     body = tree_of(str(path)).body if path.suffix == ".py" and path.is_file() else []
     kind = ast.AsyncFunctionDef if is_async else ast.FunctionDef
@@ -88,8 +101,11 @@ def spelling(reference: str, folder: Path = Path(), *, is_async: bool = True) ->
     return " or ".join(f"{reference}:{name}" for name in names[:MOST_NAMES]) or "file.py:function"
 
 
-def calling(function: Callable[..., Any], step: Callable[[], Any], expected: str) -> Any:
-    """Return the result of *step*, which runs *function* or its result. Raise UsageError with any error of it."""
+def calling(function: Function, step: Callable[[], Any], expected: str) -> Any:
+    """Return the result of *step*, which calls *function* or its result.
+
+    Any error becomes a UsageError with the line in the function's file, and with *expected*.
+    """
     try:
         return step()
     except UsageError:
@@ -99,11 +115,11 @@ def calling(function: Callable[..., Any], step: Callable[[], Any], expected: str
         file = inspect.getsourcefile(named) if inspect.isroutine(named) or inspect.isclass(named) else None
         line = _line_in(error, Path(file)) if file is not None else None
         name = getattr(named, "__name__", type(named).__name__)
-        raise UsageError(Problem(name, _said(error, file, line), expected, *origin(file, line))) from error
+        raise UsageError(name, _said(error, file, line), expected, *origin(file, line)) from error
 
 
-def catch_alls(function: Callable[..., Any], what: str) -> list[Problem]:
-    """Return one problem per catch-all argument: it could not be validated, listed, or changed by name."""
+def catch_alls(function: Function, what: str) -> list[Problem]:
+    """Return a problem for each catch-all argument, which could not be validated or listed."""
     found, expected = f"{function.__name__} with the argument", "each setting by its name: *, interval: int = 10, ..."
     return [
         Problem(what, f"{found} {parameter}", expected, inspect.getsourcefile(function))
@@ -112,8 +128,8 @@ def catch_alls(function: Callable[..., Any], what: str) -> list[Problem]:
     ]
 
 
-def check_algorithm(function: Callable[..., Any], what: str) -> None:
-    """Raise UsageError, with every wrong line, unless *function* can be an algorithm on every backend."""
+def check_algorithm(function: Function, what: str) -> None:
+    """Raise UsageError, with every wrong line, unless all backends can run *function*."""
     problems = []
     file = inspect.getsourcefile(function)
     if not inspect.iscoroutinefunction(function):
@@ -125,23 +141,15 @@ def check_algorithm(function: Callable[..., Any], what: str) -> None:
     if len(positional) != 2:
         found = f"{function.__name__} with {len(positional)} positional arguments"
         problems.append(Problem(what, found, "(node, replica, *, settings...)", file))
-    if file is not None:
-        problems += _banned_imports(Path(file))
+    for root, *place in imports_of(content_of(Path(file))) if file is not None else ():
+        if root in INSTEAD:
+            problems.append(Problem("import", root, INSTEAD[root], file, *place))
     raise_all(problems)
 
 
-def _banned_imports(path: Path) -> list[Problem]:
-    problems = []
-    for module, line, column in _imports_of(content_of(path)):
-        root = module.partition(".")[0]
-        if root in INSTEAD:
-            problems.append(Problem("import", root, INSTEAD[root], str(path), line, column))
-    return problems
-
-
 @lru_cache(maxsize=256)
-def _imports_of(source: bytes) -> list[tuple[str, int, int]]:
-    """Return (module, line, column) of all imports in *source*, without those relative to its package."""
+def imports_of(source: bytes) -> list[tuple[str, int, int]]:
+    """Return (top-level module, line, column) of each absolute import in *source*."""
     found = []
     for statement in ast.walk(ast.parse(source)):
         if isinstance(statement, ast.Import):
@@ -150,17 +158,17 @@ def _imports_of(source: bytes) -> list[tuple[str, int, int]]:
             modules = [statement.module]
         else:
             continue
-        found += [(module, statement.lineno, statement.col_offset + 1) for module in modules]
+        found += [(module.partition(".")[0], statement.lineno, statement.col_offset + 1) for module in modules]
     return found
 
 
 def load_again(path: Path, seed: int) -> ModuleType:
-    """Return the module at *path*, executed once more: it shares nothing with the one that is known."""
+    """Return a second module from *path*, which shares no state with the one loaded before."""
     return _loaded(path, hashlib.sha256(content_of(path)).hexdigest(), seed)[0]
 
 
 class _Loader(SourceFileLoader):
-    """Python's loader, also of sources that are not written yet."""
+    """Python's loader, which also loads captured sources that are not written to a file yet."""
 
     def get_data(self, path: str) -> bytes:
         return content_of(Path(path)) if is_unwritten(Path(path)) else super().get_data(path)
@@ -172,14 +180,20 @@ class _Loader(SourceFileLoader):
 
 
 _known: dict[tuple[Path, str, int | None], ModuleType] = {}
+"""(path, digest of the source, seed) -> module; the seed is None if loading draws no numbers."""
 
 
 def _module_of(path: Path, seed: int) -> ModuleType:
-    """Return the module at *path*, loaded once, again if it has been edited, and for each *seed* if that matters."""
+    """Return the module at *path*.
+
+    It is loaded once for each content and, if it draws random numbers, each *seed*.
+    """
     digest = hashlib.sha256(content_of(path)).hexdigest()
     known = _known.get((path, digest, None)) or _known.get((path, digest, seed))
     if known is None:
-        if any(key[:2] == (path, digest) for key in _known):  # of another seed, as are those that it has imported
+        # The module was loaded for another seed, as were the modules that it imported: import those
+        # again, too.
+        if any(key[:2] == (path, digest) for key in _known):
             for name in modules_beside(path):
                 if not name.startswith(_PREFIX):
                     del sys.modules[name]
@@ -189,7 +203,7 @@ def _module_of(path: Path, seed: int) -> ModuleType:
 
 
 def modules_beside(path: Path) -> dict[str, ModuleType]:
-    """Return the loaded modules of user code in the directory of *path* or below, by their names."""
+    """Return name -> module for the loaded user modules in the directory of *path* or below."""
     found = {}
     for name, module in list(sys.modules.items()):
         file = getattr(module, "__file__", None)
@@ -199,7 +213,7 @@ def modules_beside(path: Path) -> dict[str, ModuleType]:
 
 
 def _loaded(path: Path, digest: str, seed: int) -> tuple[ModuleType, bool]:
-    """Return the module at *path*, and whether it has drawn from the global generators."""
+    """Execute the file at *path*; return the module, and whether it drew global random numbers."""
     with turn, seeded(seed_sequence(seed, "module", path.name)) as have_drawn:
         module = _executed(path, digest)
         return module, have_drawn()
@@ -211,9 +225,11 @@ def _executed(path: Path, digest: str) -> ModuleType:
     assert spec is not None, f"{path} has a loader"
     assert spec.loader is not None
     module = importlib.util.module_from_spec(spec)
-    sys.modules[spec.name] = module  # dataclasses and pydantic look up their module
+    # dataclasses and pydantic look up the module of a class in sys.modules.
+    sys.modules[spec.name] = module
     folder = str(path.parent)
-    sys.path.insert(0, folder)  # for imports from its directory, as in a script
+    # As in a script, the file can import modules from its directory.
+    sys.path.insert(0, folder)
     _loading.append(path)
     try:
         spec.loader.exec_module(module)
@@ -223,9 +239,7 @@ def _executed(path: Path, digest: str) -> ModuleType:
     except (Exception, SystemExit) as error:
         del sys.modules[spec.name]
         line = error.lineno if isinstance(error, SyntaxError) else _line_in(error, path)
-        raise UsageError(
-            Problem("own code", _said(error, str(path), line), "a file that runs", str(path), line)
-        ) from error
+        raise UsageError("own code", _said(error, str(path), line), "a file that runs", str(path), line) from error
     finally:
         _loading.pop()
         sys.path.remove(folder)
@@ -233,7 +247,7 @@ def _executed(path: Path, digest: str) -> ModuleType:
 
 
 def _said(error: BaseException, file: str | None, line: int | None) -> str:
-    """Return *error* in words, with the source of its *line* in *file*."""
+    """Return the type and message of *error*, and the source of *line* in *file* if known."""
     message = error.msg if isinstance(error, SyntaxError) else str(error)
     linecache.checkcache(file)
     source = linecache.getline(file, line).strip() if file is not None and line is not None else ""
@@ -241,43 +255,41 @@ def _said(error: BaseException, file: str | None, line: int | None) -> str:
 
 
 def _line_in(error: BaseException, path: Path) -> int | None:
-    """Return the line of *path* that raised, or called what raised."""
+    """Return the line of the innermost frame of *error* that is in the file *path*, or None."""
     frames = traceback.walk_tb(error.__traceback__)
     return next((line for frame, line in reversed(list(frames)) if frame.f_code.co_filename == str(path)), None)
 
 
 def look_below(folder: Path) -> None:
-    """From now on look for user code with an absolute path first below *folder*, where a launcher put it."""
+    """From now on, look for user code first below *folder*, where a launcher put it."""
     _brought[:] = [folder]
 
 
 def place_below(folder: Path, path: Path) -> Path:
-    """Return where below *folder* to put the file with the absolute *path*. Raise ValueError if nowhere."""
+    """Return the path below *folder* for a file with the absolute *path*.
+
+    Raise ValueError if *path* is relative or contains "..": it could lead out of *folder*.
+    """
     if not path.is_absolute() or ".." in path.parts:
         raise ValueError(f"{path} is not the absolute path of a file")
     return folder / path.relative_to(path.anchor)
 
 
 def brought_as(path: Path) -> Path | None:
-    """Return where a launcher put the file *path*, if it did."""
+    """Return the path at which a launcher put the file *path*; None if it was not sent."""
     places = [place_below(folder, path) for folder in _brought if path.is_absolute() and ".." not in path.parts]
     return next((place for place in places if os.path.isfile(place)), None)
 
 
 def files_of(references: Iterable[str]) -> tuple[Path, ...]:
-    """Return the files of *references*, each a loaded "/file.py:name", and the modules imported from their directories.
+    """Return the files of *references*, and of the modules next to them that they import.
 
-    Files there that were not imported are left out, as they may be anything; so are installed packages.
+    Each reference is "/file.py:name" and has been loaded. Other files in these directories may be
+    private, so they are left out, as are installed packages.
     """
-    loaded = [Path(file) for module in list(sys.modules.values()) if (file := getattr(module, "__file__", None))]
-    # Every node has these, or must have them.
-    installed = (*LIBRARY, Path(sys.prefix), Path(sys.base_prefix))
-    own = [file for file in loaded if file.suffix == ".py" and file.is_file()]
-    own = [file for file in own if {"site-packages", "dist-packages"}.isdisjoint(file.parts)]
-    own = [file for file in own if not any(map(file.is_relative_to, installed))]
     found: dict[Path, None] = {}
     for reference in references:
         path = Path(reference.rpartition(":")[0])
-        found |= dict.fromkeys([path, *files_with(path)])
-        found |= dict.fromkeys(sorted(file for file in own if file.is_relative_to(path.parent)))
+        beside = [Path(str(module.__file__)) for module in modules_beside(path).values() if travels(module)]
+        found |= dict.fromkeys([path, *files_with(path), *sorted(file for file in beside if file.is_file())])
     return tuple(found)

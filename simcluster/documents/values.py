@@ -1,12 +1,12 @@
-"""Types of a document's values, with units and limits, for the fields of a `Block`."""
+"""Types of the values in a document, with units and limits, for the fields of a `Block`."""
 
 from __future__ import annotations
 
 import math
 import re
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Iterable
 from contextlib import suppress
-from typing import Annotated, Any, TypeAlias, TypeVar
+from typing import Annotated, Any, TypeVar
 
 from pydantic import GetJsonSchemaHandler, PlainValidator
 
@@ -31,18 +31,22 @@ from simcluster.units import (
 )
 
 N = TypeVar("N", int, float)
-Schema: TypeAlias = dict[str, Any]
+Schema = dict[str, Any]
 """A JSON schema."""
 BLOCK = "x-block"
 LEAST, MOST = 1e-18, 1e30
-"""Range of quantities used in computations: multiplying or dividing by them stays finite."""
+"""The range of quantities in base units: products and quotients of two of them stay finite."""
 
 
 class ValueValidator(PlainValidator):
-    """A validator that can also be called as a function, with the JSON *schema* of what it accepts, or its maker."""
+    """A pydantic validator that can also be called as a function.
+
+    *schema* is the JSON schema of the accepted values, or a function that returns it.
+    """
 
     schema: Schema | Callable[[], Schema]
-    # Two of one function may differ in their schemas; `typing` takes equal annotations for the same.
+    # `typing` caches annotations and treats equal ones as the same. Two validators with the same
+    # function may have different schemas, so compare them by identity.
     __eq__ = object.__eq__
     __hash__ = object.__hash__
 
@@ -62,7 +66,7 @@ class ValueValidator(PlainValidator):
 
 
 def extreme(value: object) -> str:
-    """Return what to expect instead of *value* if it is too small or large to compute with, else ""."""
+    """Return the expected range if *value* is too small or too large to compute with, else ""."""
     if not isinstance(value, (int, float)) or not value or LEAST <= abs(value) <= MOST:
         return ""
     return f"a quantity from {LEAST:g} to {MOST:g} in its base unit, or zero"
@@ -79,29 +83,32 @@ def _positive(parse: Callable[[object], N], what: str) -> Callable[[object], N]:
 
 
 positive_time = _positive(parse_latency, "a time")
-"""Return seconds, above zero. Raise UnitError."""
+"""Parse a time above zero as seconds. Raise UnitError for anything else."""
 
 
 def block(made: type[Block]) -> ValueValidator:
-    """Validate a mapping as the block *made*."""
+    """Return a validator that reads a mapping as the block *made*."""
     return ValueValidator(made.read, schema_of(made))
 
 
 def schema_of(made: type[Block]) -> Schema:
-    """Return a schema that stands for that of *made*: `simcluster.schemas` makes a reference of it.
+    """Return a placeholder for the schema of *made*; `tools.schemas` replaces it with a reference.
 
-    Pydantic follows only references that it made itself.
+    Here, a reference would fail: pydantic follows only references that it made itself.
     """
     return {BLOCK: made.__name__}
 
 
 def quantity_schema(units: Units, description: str = "") -> Schema:
-    """Return the JSON schema of a number with one of *units*."""
+    """Return the JSON schema of a string with a number and one of *units*."""
     return {"type": "string", "pattern": pattern_of(units)} | ({"description": description} if description else {})
 
 
 def quantity(parse: Callable[[object], Any], units: Units, missing: str = "") -> ValueValidator:
-    """Validate a number with one of *units*; *missing* describes what is expected if there is none."""
+    """Return a validator of quantities: a number with one of *units*, converted by *parse*.
+
+    *missing* is the message for an absent value.
+    """
 
     def checked(value: object) -> Any:
         if value is None and missing:
@@ -116,7 +123,10 @@ def quantity(parse: Callable[[object], Any], units: Units, missing: str = "") ->
 
 
 def number(fits: Callable[[float], bool], expected: str, **limits: float) -> ValueValidator:
-    """Validate a finite number without a unit that *fits*; *limits* say the same as keywords of JSON schema."""
+    """Return a validator of finite numbers without a unit that satisfy *fits*.
+
+    *limits* are the JSON schema keywords that express *fits*.
+    """
 
     def checked(value: object) -> float:
         if isinstance(value, (int, float)) and not isinstance(value, bool):
@@ -130,7 +140,10 @@ def number(fits: Callable[[float], bool], expected: str, **limits: float) -> Val
 
 
 def only(fits: Callable[[Any], object], expected: str, schema: Schema, *, at_key: bool = False) -> ValueValidator:
-    """Validate a value that *fits*, unchanged; *schema* says the same as JSON schema, as far as that can."""
+    """Return a validator that accepts values that satisfy *fits*, and does not convert them.
+
+    *schema* is a JSON schema that expresses *fits*, as far as JSON schema can.
+    """
 
     def checked(value: object) -> object:
         if not fits(value):
@@ -141,21 +154,21 @@ def only(fits: Callable[[Any], object], expected: str, schema: Schema, *, at_key
 
 
 def whole(least: int, most: int, expected: str = "") -> ValueValidator:
-    """Validate a whole number."""
+    """Return a validator of whole numbers from *least* to *most*."""
     expected = expected or f"a whole number from {least} to {most}"
     schema: Schema = {"type": "integer", "minimum": least, "maximum": most}
-    return only(lambda x: isinstance(x, int) and not isinstance(x, bool) and least <= x <= most, expected, schema)
+    return only(lambda x: type(x) is int and least <= x <= most, expected, schema)
 
 
 def text(pattern: str | re.Pattern[str], expected: str) -> ValueValidator:
-    """Validate text that fully matches *pattern*."""
+    """Return a validator of strings that fully match *pattern*."""
     whole_text = f"^({pattern.pattern if isinstance(pattern, re.Pattern) else pattern})$"
     schema: Schema = {"type": "string", "pattern": whole_text}
     return only(lambda value: isinstance(value, str) and re.fullmatch(pattern, value), expected, schema)
 
 
 def one_of(options: Collection[str]) -> ValueValidator:
-    """Validate one of the names *options*."""
+    """Return a validator of strings that are one of *options*."""
 
     def checked(value: object) -> str:
         if isinstance(value, str) and value in options:
@@ -166,31 +179,33 @@ def one_of(options: Collection[str]) -> ValueValidator:
 
 
 def list_of(made: type[Block], expected: str) -> ValueValidator:
-    """Validate a list of the blocks *made*."""
+    """Return a validator that reads a list of the blocks *made*."""
 
     def checked(value: object) -> list[Any]:
         if not isinstance(value, list):
             raise WrongValue(expected)
-        found: list[Any] = []
-        read = [tried(found, made.read, item, index) for index, item in enumerate(value)]
-        refuse(found)
-        return read
+        return list(_each(made, enumerate(value)).values())
 
     return ValueValidator(checked, {"type": "array", "items": schema_of(made), "description": expected})
 
 
 def mapping_of(made: type[Block], expected: str) -> ValueValidator:
-    """Validate a mapping of names to the blocks *made*."""
+    """Return a validator that reads a mapping from names to the blocks *made*."""
 
     def checked(value: object) -> dict[str, Any]:
         if not isinstance(value, dict):
             raise WrongValue(expected)
-        found: list[Any] = []
-        read = {str(key): tried(found, made.read, item, key) for key, item in value.items()}
-        refuse(found)
-        return read
+        return {str(key): read for key, read in _each(made, value.items()).items()}
 
     return ValueValidator(checked, {"type": "object", "additionalProperties": schema_of(made), "description": expected})
+
+
+def _each(made: type[Block], items: Iterable[tuple[Any, object]]) -> dict[Any, Any]:
+    """Return key -> block for *items*, or raise the faults of all items at once."""
+    faults: list[Any] = []
+    read = {key: tried(faults, made.read, item, key) for key, item in items}
+    refuse(faults)
+    return read
 
 
 Positive = number(lambda x: x > 0, "a number above zero", exclusiveMinimum=0)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Final
+from typing import Any
 
 from simcluster.documents.yaml_build import Builder, Duplicate, KeyPath, Mark, dotted
 from simcluster.errors import Problem, UsageError
@@ -12,17 +12,18 @@ from simcluster.errors import Problem, UsageError
 MAX_BYTES = 16 * 2**20
 
 
-MISSING: Final = object()
+MISSING = object()
 """Returned by `Document.get` for an absent path; None would be a value."""
 
 
 @dataclass
 class Document:
-    """*data* (dicts with text keys, lists, scalars) and the position of each part in *file*.
+    """A YAML document: its *data* (dicts, lists, scalars) and the position of each part in *file*.
 
-    A mapping's keys are the text as written, also for `1:` and `null:`. *keys* and *values* map paths to marks; both
-    are empty for data without a file. *overrides* maps each path set later to its origin.
-    *folder* is the base of relative paths in data without a file, by default the working directory.
+    The keys of mappings are strings as written, also for `1:` and `null:`. *keys* and *values* map
+    the path of each part to its position; both are empty for data without a file. *overrides* maps
+    the path of each value that was set later to its origin. *folder* is the base of relative file
+    paths in data without a file, by default the working directory.
     """
 
     data: Any
@@ -34,9 +35,10 @@ class Document:
     folder: Path | None = None
 
     def problem(self, path: KeyPath, *, expected: str, found: str | None = None, at_key: bool = False) -> Problem:
-        """Return the Problem of the value at *path*, or of its key; a missing value is placed at its nearest parent.
+        """Return the Problem of the value at *path*, or of its key.
 
-        *found* defaults to the value; "" leaves it out of the message.
+        *found* defaults to the value; "" leaves it out of the message. The position of a missing
+        value is that of its nearest parent.
         """
         if found is None:
             found = describe(self.get(path))
@@ -52,7 +54,8 @@ class Document:
             return self.keys.get(path, self.values[path]) if at_key else self.values[path]
         for length in range(len(path) - 1, 0, -1):
             if path[:length] in self.values:
-                # The key of a block mapping: its value begins at the line of another key.
+                # Return the position of the parent's key: a block mapping begins only at the line
+                # of its first key.
                 return self.keys.get(path[:length], self.values[path[:length]])
         return self.values.get(())
 
@@ -69,15 +72,21 @@ class Document:
         return value
 
     def folder_of(self, path: KeyPath) -> Path:
-        """Return the base of a relative path at *path*: the file's directory, or where a command was given."""
+        """Return the base of the relative file path at *path*.
+
+        It is the directory of the document, or the working directory for a value from a command.
+        """
         if self.origin_of(path) is not None:
             return Path.cwd()
         return Path(self.file).parent if self.file is not None else self.folder or Path.cwd()
 
     def override(self, path: KeyPath, value: Any, origin: str) -> None:
-        """Set *value* at *path*, creating mappings on the way. Problems there name *origin* instead of a line.
+        """Set *value* at *path*, and create missing mappings above it.
 
-        Raise UsageError where a part of *path* is neither a mapping nor an index of a list.
+        Problems of this value name *origin* instead of a line.
+
+        Raise UsageError if *path* leads through a value that is neither a mapping nor a list with
+        this index.
         """
         for length in range(1, len(path)):
             if self.get(path[:length]) in (MISSING, None):
@@ -97,7 +106,7 @@ class Document:
         fits = isinstance(place, dict) and isinstance(part, str)
         if not fits and not (isinstance(place, list) and isinstance(part, int) and 0 <= part < len(place)):
             above = dotted(path[:-1]) or "the document"
-            raise UsageError(Problem(origin, f"{dotted(path)}, but {above} is {describe(place)}", "a mapping there"))
+            raise UsageError(origin, f"{dotted(path)}, but {above} is {describe(place)}", "a mapping there")
         place[part] = value
 
     def origin_of(self, path: KeyPath) -> str | None:
@@ -107,9 +116,12 @@ class Document:
 
 
 def load(path: str | Path, *, keep_duplicates: bool = False) -> Document:
-    """Read the YAML file at *path*. Raise UsageError for an invalid file, syntax or key.
+    """Read the YAML file at *path*.
 
-    With *keep_duplicates*, duplicate keys are left in `Document.duplicates` for the caller to report.
+    Raise UsageError if it cannot be read, or if its syntax or a key is invalid.
+
+    With *keep_duplicates*, duplicate keys are left in `Document.duplicates` for the caller to
+    report.
     """
     return loads(read_text(path), str(path), keep_duplicates=keep_duplicates)
 
@@ -135,20 +147,20 @@ def read_text(path: str | Path) -> str:
         with path.open("rb") as stream:
             content = stream.read(MAX_BYTES + 1)
     except IsADirectoryError:
-        raise UsageError(Problem("file", "a folder", "the path of a file", str(path))) from None
+        raise UsageError("file", "a folder", "the path of a file", str(path)) from None
     except OSError as error:
-        raise UsageError(Problem("file", error.strerror or str(error), "one that can be read", str(path))) from None
+        raise UsageError("file", error.strerror or str(error), "one that can be read", str(path)) from None
     if len(content) > MAX_BYTES:
-        raise UsageError(Problem("file", "a larger file", f"at most {MAX_BYTES} bytes", str(path)))
+        raise UsageError("file", "a larger file", f"at most {MAX_BYTES} bytes", str(path))
     try:
         return content.decode("utf-8-sig")
     except UnicodeDecodeError as error:
         line = content.count(b"\n", 0, error.start) + 1
-        raise UsageError(Problem("text", "bytes that are not UTF-8", "UTF-8", str(path), line)) from None
+        raise UsageError("text", "bytes that are not UTF-8", "UTF-8", str(path), line) from None
 
 
 def describe(value: Any) -> str:
-    """Return *value* in the few words of an error message."""
+    """Return *value* in a few words, for an error message."""
     if value is MISSING or value is None:
         return "nothing"
     if isinstance(value, (dict, list)):
@@ -158,6 +170,6 @@ def describe(value: Any) -> str:
         return "true" if value else "false"
     try:
         text = repr(value)
-    except ValueError:  # Python prints no whole number of more than 4,300 digits
+    except ValueError:  # Python refuses to print an integer of more than 4,300 digits
         return "a number of thousands of digits"
     return text if len(text) <= 80 else text[:77] + "..."

@@ -1,7 +1,8 @@
 """Build data from YAML text and note the position of every key and value. Scalars follow YAML 1.2.
 
-PyYAML's constructor is not used: it reads 1e12 as text and `on` as true, silently keeps the last of two equal keys, and
-lets ten lines of aliases fill the memory. Here every event is checked, and nesting uses no stack.
+PyYAML's constructor is not used: it reads 1e12 as a string and `on` as true, silently keeps the
+last of two equal keys, and lets ten lines of aliases fill the memory. This builder checks every
+event of the parser, and does not recurse.
 """
 
 from __future__ import annotations
@@ -10,27 +11,27 @@ import copy
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass, field
-from typing import Any, TypeAlias
+from typing import Any
 
 import yaml
 
 from simcluster.documents.yaml_errors import DEEPER, MAX_DEPTH, explained
-from simcluster.errors import Problem, UsageError
+from simcluster.errors import UsageError
 
-KeyPath: TypeAlias = tuple[str | int, ...]
+KeyPath = tuple[str | int, ...]
 """The path of a value: ("links", 3, "bandwidth")."""
 
-Mark: TypeAlias = tuple[int, int]
-"""Line and column, both from 1."""
+Mark = tuple[int, int]
+"""The line and column where a key or value begins in the text, both counted from 1."""
 
 MAX_VALUES = 1_000_000
-"""Limit of values in a document; an alias counts all values that it repeats."""
+"""Limit on the values in a document; an alias counts as all values that it repeats."""
 
 MAX_REPEATED = 100_000
-"""Limit of values that aliases repeat: each is copied, also into the copies of further aliases."""
+"""Limit on the values that aliases repeat: each is copied, which takes time and memory."""
 
 MOST_KEY = 100
-"""Limit on the characters of a key that a message repeats: the file may be none of ours."""
+"""Limit on the characters of a key that an error quotes: other kinds of files may hold anything."""
 
 _TAG = "tag:yaml.org,2002:"
 _NULL = frozenset({"", "~", "null", "Null", "NULL"})
@@ -39,12 +40,16 @@ _INT = re.compile(r"[-+]?[0-9]+|0o[0-7]+|0x[0-9a-fA-F]+")
 _FLOAT = re.compile(r"[-+]?(\.[0-9]+|[0-9]+(\.[0-9]*)?)([eE][-+]?[0-9]+)?")
 _INFINITY = re.compile(r"[-+]?\.(inf|Inf|INF)")
 _NAN = frozenset({".nan", ".NaN", ".NAN"})
+# Python takes quadratic time to convert a long number.
 _MAX_DIGITS = 1000
 
 
 @dataclass(frozen=True)
 class Duplicate:
-    """A key that occurs twice in one mapping: *mark* is the second's position, *first* that of the one kept."""
+    """A key that occurs twice in one mapping, at *first* and again at *mark*.
+
+    The value at *first* is kept.
+    """
 
     path: KeyPath
     mark: Mark
@@ -52,17 +57,23 @@ class Duplicate:
 
 
 def dotted(path: KeyPath) -> str:
-    """Return ("links", 3, "bandwidth") as links[3].bandwidth."""
+    """Return *path* in dotted form: links[3].bandwidth for ("links", 3, "bandwidth")."""
     text = ""
     for part in path:
         if isinstance(part, str) and len(part) > MOST_KEY:
             part = f"{part[: MOST_KEY - 3]}..."
-        text += f"[{part}]" if isinstance(part, int) else f".{part}" if text else part
+        if isinstance(part, int):
+            text += f"[{part}]"
+        else:
+            text += f".{part}" if text else part
     return text
 
 
 def resolve(text: str) -> Any:
-    """Return the value of a plain scalar in YAML 1.2's core schema. Raise ValueError if absurdly long."""
+    """Return the value of a plain scalar in YAML 1.2's core schema.
+
+    Raise ValueError for a number of more than _MAX_DIGITS characters.
+    """
     if text in _NULL:
         return None
     if text in _BOOL:
@@ -80,9 +91,9 @@ def resolve(text: str) -> Any:
 
 @dataclass
 class _OpenCollection:
-    """An unfinished list or mapping; the next value belongs to *key*.
+    """A list or mapping that has begun and not ended; the next value of a mapping is that of *key*.
 
-    It *skips* if it is the value of a duplicate key: it is read, but not kept.
+    If *skips*, it is the value of a duplicate key: it is read, but no positions in it are kept.
     """
 
     value: Any
@@ -95,9 +106,9 @@ class _OpenCollection:
 
 
 class Builder:
-    """The *data* of one document, with the marks of its *keys* and *values*, and its *duplicates*.
+    """The *data* of a document, the positions of its *keys* and *values*, and its *duplicates*.
 
-    Raise UsageError, with *file*, for text that is not YAML or breaks a limit.
+    The constructor raises UsageError, naming *file*, if the text is not YAML or exceeds a limit.
     """
 
     def __init__(self, text: str, file: str | None) -> None:
@@ -137,7 +148,7 @@ class Builder:
             raise UsageError(explained(error, text, self.file)) from None
         except (yaml.YAMLError, UnicodeError) as error:
             words = str(getattr(error, "reason", error))
-            raise UsageError(Problem("YAML syntax", words, "text that YAML allows", self.file)) from None
+            raise UsageError("YAML syntax", words, "text that YAML allows", self.file) from None
 
     def _open(self, event: Any) -> None:
         mapping = isinstance(event, yaml.MappingStartEvent)
@@ -159,11 +170,14 @@ class Builder:
             raise self._refuse(event, "aliases that repeat too much", f"at most {MAX_REPEATED} values")
         if len(self._stack) + depth > MAX_DEPTH:
             raise self._refuse(event, *DEEPER)
-        # A copy, so that later changes in one place do not affect the other.
+        # Add a copy, so that an override of the value in one place does not change the other.
         self._add(event, copy.deepcopy(value))
 
     def _add(self, event: Any, value: Any) -> tuple[KeyPath, bool]:
-        """Add *value* to the innermost open collection; return its path and whether it is skipped."""
+        """Add *value* to the innermost open collection; return its path, and whether it is skipped.
+
+        In a mapping that has no pending key, *value* becomes the pending key.
+        """
         mark = (event.start_mark.line + 1, event.start_mark.column + 1)
         self._count += 1
         if self._count > MAX_VALUES:
@@ -210,7 +224,7 @@ class Builder:
     def _refuse(self, event: Any, found: str, expected: str) -> UsageError:
         mark = event.start_mark
         key = dotted(self._stack[-1].path[:6]) if self._stack else ""
-        return UsageError(Problem(key or "document", found, expected, self.file, mark.line + 1, mark.column + 1))
+        return UsageError(key or "document", found, expected, self.file, mark.line + 1, mark.column + 1)
 
 
 def _extent(value: Any) -> tuple[int, int]:

@@ -1,4 +1,4 @@
-"""The experiment file, and how it is run."""
+"""Read an experiment file, and run the experiment."""
 
 from simcluster.backend import BACKENDS
 from simcluster.experiment.execute import run_plan

@@ -1,55 +1,66 @@
-"""A node that notes mistakes of a user's algorithm that leave a run that looks well; it changes nothing."""
+"""A transport that notes mistakes of a user's algorithm, other than those that stop the run.
+
+The transport does not affect the run.
+"""
 
 from __future__ import annotations
 
 import re
 import sys
 from collections.abc import Callable
-from functools import wraps
 from typing import Any, TypeVar
 
 from simcluster.documents.own_lines import update_line
 from simcluster.payload import Message, Sendable
-from simcluster.process.places import own_place, user_frames, written
+from simcluster.process.own_frames import own_place, user_frames, written
 from simcluster.runs.doubts import IN_PLACE, READ, SENT
 from simcluster.runs.record import NodeRecord
+from simcluster.shortcuts import Shortcuts, shortcuts_of
 from simcluster.transport import ANY, Any_, Cost, Transport
 from simcluster.workloads import Replica
 
 T = TypeVar("T")
 
-READING = ("ask", "exchange", "gather", "land")
-"""Verbs of simcluster.transport.OptionalVerbs that receive under the tags that they are given."""
-
 LOOKED_AT = 8
-"""The weights of which a number is compared, besides the counts of changes, which `tensor.data` evades."""
+"""The number of tensors whose first values are compared.
+
+torch does not count changes through `tensor.data`, but a change of the first value shows them.
+"""
 
 _NUMBER = re.compile(r"\d+")
 
 
 class AlgorithmWatch:
-    """*node*, noting in *record* weights of *replica* that change outside `compute`, and the tags sent and received."""
+    """A wrapper of the transport *node* that notes suspicious behaviour in *record*.
+
+    It notes weights of *replica* that change outside `compute`, and the tags of messages.
+    """
 
     def __init__(self, node: Transport, replica: Replica, record: NodeRecord) -> None:
-        self._node, self._replica, self._record = node, replica, record
+        self._node = node
+        self._replica = replica
+        self._record = record
         self._working = 0
         self._unplaced = False
         self._sent: dict[str, tuple[str, int]] = {}
         self._read: set[str] = set()
         self._before = self._weights()
+        fast = shortcuts_of(node)
+        self.fast = fast and Shortcuts(self._noted(fast.exchange), self._noted(fast.land), fast.rounds_ahead)
 
     def __getattr__(self, name: str) -> Any:
-        found = getattr(self._node, name)
-        if name not in READING:
-            return found
+        return getattr(self._node, name)
 
-        @wraps(found)
-        def receiving(*args: Any) -> Any:
+    def _noted(self, receive: Callable[..., T] | None) -> Callable[..., T] | None:
+        """Return *receive*, wrapped to note the tags among its arguments; None stays None."""
+
+        def noted(*args: Any) -> T:
+            assert receive is not None
             self._look()
             self._read.update(_kind(arg) for arg in args if isinstance(arg, str))
-            return found(*args)
+            return receive(*args)
 
-        return receiving
+        return receive and noted
 
     async def send(self, to: int, tag: str, content: Sendable) -> None:
         self._look()
@@ -78,22 +89,27 @@ class AlgorithmWatch:
         self._node.record(step=step, **metrics)
 
     def end(self) -> None:
-        """Note what was sent and received."""
+        """Write the tags that were sent and received to the record."""
         for kind, (place, times) in self._sent.items():
             self._record.notice(SENT, kind, place, times)
         for kind in sorted(self._read):
             self._record.notice(READ, kind, "")
 
     def _weights(self) -> tuple[Any, ...]:
-        """Return what is equal if no weight has changed: but one of many by `tensor.data`."""
+        """Return a fingerprint of the weights: (loads and steps, changes, first values).
+
+        It stays equal only if no weight changed, except through `tensor.data` in a tensor after the
+        first LOOKED_AT.
+        """
         replica = self._replica
         if not replica.computes or replica.is_in_parts:
             return ()
-        firsts = (repr(live.reshape(-1)[:1].tolist()) for live in replica.live()[:LOOKED_AT])  # nan is unlike itself
+        # Compare strings: NaN is not equal to itself, but "nan" is.
+        firsts = (repr(live.reshape(-1)[:1].tolist()) for live in replica.live()[:LOOKED_AT])
         return replica.loads + replica.steps_taken, replica.changes(), *firsts
 
     def _look(self) -> None:
-        """Note weights that have changed since the last look, by neither work, `replica.load` nor `replica.apply`."""
+        """Note weights that changed since the last look, except by `compute`, `load` or `apply`."""
         if self._working:
             return
         before, self._before = self._before, self._weights()
@@ -102,11 +118,12 @@ class AlgorithmWatch:
             self._unplaced = True
         frames = list(user_frames(sys._getframe())) if self._unplaced else []
         if not frames:
-            return  # none in a task of the library: the next look names the line
+            return  # a task of the library looks: let the next look from user code name the line
         self._unplaced = False
         places = [(frame.f_code.co_filename, frame.f_code.co_name, frame.f_lineno) for frame in frames]
         lines = [update_line(*place) for place in places]
-        number = next((number for number, line in enumerate(lines) if line), 0)  # else the innermost
+        # Prefer the frame with a line that changes tensors; without one, take the innermost.
+        number = next((number for number, line in enumerate(lines) if line), 0)
         line, (file, name, _) = lines[number], places[number]
         if line != 0:
             at = written(frames[number]) if line is None else f"{file}:{line} ({name})"
@@ -114,5 +131,5 @@ class AlgorithmWatch:
 
 
 def _kind(tag: str) -> str:
-    """Return *tag* with its numbers as one: those of steps and chunks."""
+    """Return *tag* with # for each number, since tags often count steps or chunks."""
     return _NUMBER.sub("#", tag)

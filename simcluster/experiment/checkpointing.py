@@ -1,4 +1,4 @@
-"""Checkpoints of one run: their place, the state it starts from, and what the record says about both."""
+"""Keep the checkpoints of a run, resume from one, and record both in the run's summary."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from simcluster.checkpoints.gather import CheckpointKeeping, Gather
 from simcluster.checkpoints.manifest import Manifest
 from simcluster.checkpoints.restore import RestoredState, check_same_training, restored
 from simcluster.checkpoints.store import Checkpoint, Store, latest
-from simcluster.errors import CheckpointError, Problem, UsageError
+from simcluster.errors import CheckpointError, UsageError
 from simcluster.experiment.read.experiment import Experiment
 from simcluster.experiment.restarts import later
 from simcluster.runs.folder import CHECKPOINTS, SUMMARY
@@ -23,7 +23,7 @@ from simcluster.runs.summary import keep_those_that_stand
 
 
 def keeping_of(plan: Experiment, folder: Path, begins_with: RestoredState | None) -> tuple[CheckpointKeeping, Store]:
-    """Return the backend's checkpointing, and the store that it writes to."""
+    """Return (the checkpointing of a job, the store in *folder* that it writes to)."""
     run = begins_with.run if begins_with is not None else secrets.token_hex(8)
     settings = plan.checkpoint
     if settings is None:
@@ -43,7 +43,7 @@ def keeping_of(plan: Experiment, folder: Path, begins_with: RestoredState | None
 def restart_of(
     plan: Experiment, folder: Path, keeping: CheckpointKeeping, config_json: str
 ) -> Callable[[], tuple[str, str] | None]:
-    """Return the `ClusterJob.again` of a run: it picks the last checkpoint, and gives it to *keeping*."""
+    """Return the `ClusterJob.again` of a run, which loads the last checkpoint into *keeping*."""
 
     def again() -> tuple[str, str] | None:
         if keeping.gather is None or not keeping.gather.written:
@@ -60,18 +60,21 @@ def restart_of(
 
 
 def last_complete(folder: Path, step: int | None = None, *, below: int | None = None) -> Checkpoint:
-    """Return the last checkpoint in *folder* that its algorithm can resume from; see `latest`."""
+    """Return the last checkpoint in *folder* that the algorithm can resume from; see `latest`."""
     return latest(folder, step, below=below, check=check_cut)
 
 
 def last_before_the_end(folder: Path, plan: Experiment) -> Checkpoint:
-    """Return the last checkpoint in *folder* before the last step of *plan*: a run may be lost after that."""
+    """Return the last checkpoint in *folder* before the last step of *plan*.
+
+    If a run is lost after the checkpoint of its last step, that checkpoint leaves no step to make.
+    """
     found = last_complete(folder)
     return found if found.step < plan.steps else last_complete(folder, below=plan.steps)
 
 
 def check_cut(manifest: Manifest) -> None:
-    """Raise CheckpointError if *manifest* combines parts of different steps that belong together."""
+    """Raise CheckpointError if ranks in *manifest* that must be at the same step are not."""
     block = manifest.config.get("algorithm")
     spare = _facts_in(block).spared(manifest.world_size, block) if isinstance(block, dict) else range(0)
     behind = [rank for rank in manifest.behind if rank not in spare]
@@ -83,8 +86,12 @@ def check_cut(manifest: Manifest) -> None:
 
 
 def begin_with(checkpoint: Checkpoint, plan: Experiment) -> RestoredState:
-    """Return *checkpoint* for the ranks of *plan*. Raise CheckpointError if *plan* cannot resume from it."""
-    manifest, size = checkpoint.manifest, len(plan.topology.workers)
+    """Return the state of *checkpoint* for the ranks of *plan*.
+
+    Raise CheckpointError if *plan* cannot resume from it.
+    """
+    manifest = checkpoint.manifest
+    size = len(plan.topology.workers)
     check_same_training(manifest, plan.document)
     check_cut(manifest)
     block = plan.document["algorithm"]
@@ -102,7 +109,7 @@ def begin_with(checkpoint: Checkpoint, plan: Experiment) -> RestoredState:
 
 
 def _facts_in(block: Mapping[str, Any]) -> Facts:
-    """Return the facts of the algorithm in *block*, by name: a manifest holds no user functions."""
+    """Return the facts of the algorithm named in *block*; a manifest contains no user functions."""
     return facts_of(ALGORITHMS.get(block.get("name", "")))
 
 
@@ -110,11 +117,15 @@ def check_nothing_to_resume(folder: Path) -> None:
     """Raise UsageError if *folder* has checkpoints of an unfinished run, which a new run would replace."""
     if not (folder / SUMMARY).is_file() and any((folder / CHECKPOINTS).glob("step-*.json")):
         expected = f"another folder, or `simcluster resume {folder}`; or remove its checkpoints"
-        raise UsageError(Problem("out", f"{folder}, which has checkpoints of an unfinished run", expected))
+        raise UsageError("out", f"{folder}, which has checkpoints of an unfinished run", expected)
 
 
 def conclude(record: RunRecord, plan: Experiment, keeping: CheckpointKeeping) -> SampleUses | None:
-    """Add checkpoints and samples to *record*, and shift its times by those of the run before it."""
+    """Add the checkpoints and samples of a finished run to *record*; return the use of the samples.
+
+    The times of a resumed run are shifted by the time of its checkpoint. Return None if the samples
+    are not known.
+    """
     keep_those_that_stand(record)
     begun = keeping.restored
     if begun is not None:

@@ -1,4 +1,4 @@
-"""Checks of what the nodes of an experiment compute on, before its run: is it there, and is its memory enough?"""
+"""Check before a run that the devices of its nodes exist and have enough memory."""
 
 from __future__ import annotations
 
@@ -18,19 +18,24 @@ from simcluster.runs import words
 from simcluster.topology.model.compute import ACCELERATORS, AUTO, CPU, kind_of
 from simcluster.topology.model.device import Device
 
+Options = Mapping[str, Any]
+"""The backend's own options, by name."""
+
 log = logging.getLogger("simcluster.run")
 
 
-def settled(plan: Experiment, options: Mapping[str, Any]) -> Experiment:
+def settled(plan: Experiment, options: Options) -> Experiment:
     """Return *plan* with the CPU wherever `compute: auto` would take an accelerator with too little memory.
 
-    What depends on the speed of the nodes, such as an order or shares, is then decided again. If there is any of that,
-    the CPU also replaces the accelerators that the real nodes on this machine lack.
+    Settings that follow the speed of the nodes, such as an order or shares, are then computed
+    again. If *plan* has such settings, the CPU also replaces accelerators that real nodes on this
+    machine lack.
     """
     absent = _absent_here(plan, options) if plan.by_topology else []
     if absent:
         log.warning("%s: on the CPU, since this machine has no accelerator", words.listing(absent))
         plan = _on_cpu(plan, absent)
+    # Repeat: with new shares, the accelerator of another node may be too small.
     while names := _too_small(plan):
         log.warning("%s: on the CPU, since the accelerator has too little memory", words.listing(names))
         plan = _on_cpu(plan, names)
@@ -43,15 +48,16 @@ def _on_cpu(plan: Experiment, names: list[str]) -> Experiment:
     return replace(changed, by_topology=plan.by_topology)
 
 
-def _absent_here(plan: Experiment, options: Mapping[str, Any]) -> list[str]:
-    """Return the nodes that take an accelerator in the topology, and start on this machine, which has none."""
+def _absent_here(plan: Experiment, options: Options) -> list[str]:
+    """Return the nodes that would use an accelerator of this machine, if it has none."""
     here = nodes_here(plan, options)
     return [name for name in _with_a_choice(plan) if name in here] if here and not accelerators_here() else []
 
 
 def _too_small(plan: Experiment) -> list[str]:
-    """Return the nodes whose accelerator has too little memory, and their CPU enough."""
-    choice, found = _with_a_choice(plan), []
+    """Return the nodes that `compute: auto` should move: only their CPU has enough memory."""
+    choice = _with_a_choice(plan)
+    found = []
     short = too_small(plan) if choice else {}
     for name, cpu in choice.items():
         if name in short and (cpu.usable_bytes is None or short[name].needed <= cpu.usable_bytes):
@@ -60,7 +66,7 @@ def _too_small(plan: Experiment) -> list[str]:
 
 
 def _with_a_choice(plan: Experiment) -> dict[str, Device]:
-    """Return the CPUs of the nodes that `compute: auto` puts on an accelerator."""
+    """Return name -> CPU of each node that `compute: auto` puts on an accelerator."""
     nodes = {name: plan.topology.nodes[name] for name in plan.topology.workers}
     return {
         name: node.device.cpu
@@ -69,8 +75,11 @@ def _with_a_choice(plan: Experiment) -> dict[str, Device]:
     }
 
 
-def nodes_here(plan: Experiment, options: Mapping[str, Any]) -> set[str]:
-    """Return the real nodes that start on this machine; under torchrun or the like none is known to."""
+def nodes_here(plan: Experiment, options: Options) -> set[str]:
+    """Return the real nodes that are known to start on this machine.
+
+    Under torchrun, Slurm or Kubernetes, which set RANK, other processes may be anywhere.
+    """
     workers = plan.topology.workers
     if plan.backend == "torch":
         return set() if "RANK" in os.environ else set(workers)
@@ -80,10 +89,11 @@ def nodes_here(plan: Experiment, options: Mapping[str, Any]) -> set[str]:
     return {name for name, address, remote in placed if address is None and remote is None}
 
 
-def check_compute(plan: Experiment, options: Mapping[str, Any]) -> None:
-    """Raise UsageError for nodes that are asked to compute on what is not there.
+def check_compute(plan: Experiment, options: Options) -> None:
+    """Raise UsageError for nodes that should compute on an accelerator that does not exist.
 
-    In a simulation that is what the device has no numbers of; of real nodes, only those on this machine are known.
+    In a simulation, the device must have numbers for the accelerator. Real nodes can be checked
+    only if they start on this machine.
     """
     asked = [name for name in plan.topology.workers if kind_of(plan.topology.nodes[name].compute) in ACCELERATORS]
     if not asked:
@@ -96,16 +106,16 @@ def _of_numbers(plan: Experiment, asked: list[str]) -> list[Problem]:
     problems = []
     for name in asked:
         node = plan.topology.nodes[name]
-        assert node.device is not None, "a worker has a device"
-        if not node.device.has_what_it_is_asked:
-            found = node.device.accelerator
+        device = plan.topology.device(name)
+        if not device.has_what_it_is_asked:
+            found = device.accelerator
             has = f"cpu, {found.kind} or auto" if found is not None else "cpu or auto"
-            expected = f"{has}: {node.device.name} has no numbers of it; or give them as its accelerator"
+            expected = f"{has}: {device.name} has no numbers of it; or give them as its accelerator"
             problems.append(Problem(f"nodes.{name}.compute", repr(node.compute), expected))
     return problems
 
 
-def _of_this_machine(plan: Experiment, asked: list[str], options: Mapping[str, Any]) -> list[Problem]:
+def _of_this_machine(plan: Experiment, asked: list[str], options: Options) -> list[Problem]:
     here = nodes_here(plan, options)
     there = accelerators_here() if here.intersection(asked) else {}
     found = [(name, plan.topology.nodes[name].compute) for name in asked if name in here]

@@ -1,11 +1,11 @@
-"""Execute a plan: an experiment that has been read. Run it on its backend, imported by name, and write its folder."""
+"""Execute a plan, which is an experiment that has been read, and write the run's directory."""
 
 from __future__ import annotations
 
 import json
 import logging
 import shlex
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -19,12 +19,12 @@ from simcluster.documents.captured.source import copy_sources, write_sources
 from simcluster.documents.own_frames import own_frames
 from simcluster.documents.script_code import files_of_script
 from simcluster.documents.user_code import files_of
-from simcluster.errors import NodeFailed, PeerLost, Problem, RunError, UsageError
+from simcluster.errors import NodeFailed, PeerLost, RunError, UsageError, WorldFailed
 from simcluster.experiment.checkpointing import conclude, keeping_of, restart_of  # fmt: skip
-from simcluster.experiment.compute import check_compute, nodes_here, settled
+from simcluster.experiment.compute import Options, check_compute, nodes_here, settled
 from simcluster.experiment.hints import hints_of
 from simcluster.experiment.interval import doubts_of, intervals, take_option
-from simcluster.experiment.needed import predict_memory
+from simcluster.experiment.needed_memory import predict_memory
 from simcluster.experiment.node import remember
 from simcluster.experiment.odd_values import odd_values
 from simcluster.experiment.preflight import check_memory, warn_of_misspelt
@@ -54,17 +54,17 @@ from simcluster.watching.telling import Follower, Watcher, Watchers
 log = logging.getLogger("simcluster.run")
 
 Progress = Callable[[int, int], None]
-"""Called with (steps done, total steps)."""
+"""A callback that takes (steps done, total steps)."""
 
 Output = Callable[[str, str], None]
-"""Called with (node name, a line that it printed), for nodes on other machines."""
+"""A callback that takes (node name, line) for each line that a node on another machine prints."""
 
 
 def run_plan(
     plan: Experiment,
     *,
     out: str | Path,
-    options: Mapping[str, Any] | None = None,
+    options: Options | None = None,
     report: bool = True,
     progress: Progress | None = None,
     on_output: Output | None = None,
@@ -74,22 +74,23 @@ def run_plan(
     with_hints: bool = False,
     prints: bool = True,
 ) -> Run:
-    """Run a *plan* that has been read already; see `run`. *begins_with*: a checkpoint; see `resume`. *with_hints*: its
-    notes say what would be far quicker. What rank 0 of a script *prints* is on the terminal, too.
+    """Run *plan* and return the run; see `run` for the arguments that it shares.
+
+    *begins_with*: a checkpoint's state. *with_hints*: note settings that make the run far faster.
+    *prints*: show the output of a script's rank 0 in the terminal.
     """
     folder = given_path(out)
     check_folder(folder)
     given = dict(options or {})
+    _check_worlds(plan, given, begins_with)
     check_compute(plan, given)
     plan = settled(plan, given)
     needed = check_memory(plan)
-    if given.get("portable") and plan.numerics == "none":
-        raise UsageError(Problem("portable", "true with numerics: none", "numerics: real, since nothing is computed"))
-    if stay_portable() and not given.get("portable"):
-        log.warning("this process keeps the portable kernels that an earlier run asked for; a new process has its own")
+    _check_portable(plan, wanted=bool(given.get("portable")))
     warn_of_misspelt(plan)
     write_sources(plan.own_code)
-    if begins_with is not None:  # perhaps in another folder
+    # A resumed run may be written to another folder, which then needs its own copy of the sources.
+    if begins_with is not None:
         copy_sources(plan.own_code, folder)
     keeping, store = keeping_of(plan, folder, begins_with)
     replicas = take_option(plan, given)
@@ -99,7 +100,8 @@ def run_plan(
     job = replace(job, watcher=seen, follower=follower)
     if follower is not None:
         follower.offset_s = keeping.began_s
-    if plan.algorithm_name != SCRIPT:  # its nodes read the settings of each attempt
+    # The nodes of a script read new settings for each attempt, so a cached plan would not fit.
+    if plan.algorithm_name != SCRIPT:
         remember(job.config_json, plan)
     about(job=plan.name)
     state = SharedState(plan)
@@ -125,27 +127,56 @@ def run_plan(
         raise
     if record.error is not None:
         raise _failure(record.error, finished, plan, folder)
-    took = (finished.summary["steps"], record.elapsed_s, record.wall_s)
-    log.info("the run is done: %d steps in %.6g s, %.1f s of wall time, in %s", *took, folder)
+    _log_end(finished, record)
     return finished
 
 
+def _check_worlds(plan: Experiment, options: Options, begins_with: RestoredState | None) -> None:
+    """Raise UsageError for a world that would begin at time 0 again, later in its run."""
+    if plan.worlds and begins_with is not None:
+        raise UsageError("world", "a run that resumes", "none: a world would begin again; run without a checkpoint")
+    if plan.worlds and options.get("max_restarts"):
+        raise UsageError("max_restarts", str(options["max_restarts"]), "0 with a world, which would begin again")
+
+
+def _check_portable(plan: Experiment, *, wanted: bool) -> None:
+    """Raise UsageError if portable kernels are *wanted* where nothing is computed."""
+    if wanted and plan.numerics == "none":
+        raise UsageError("portable", "true with numerics: none", "numerics: real, since nothing is computed")
+    if stay_portable() and not wanted:
+        log.warning("this process keeps the portable kernels that an earlier run asked for; a new process has its own")
+
+
+def _log_end(run: Run, record: RunRecord) -> None:
+    took = (run.summary["steps"], record.elapsed_s, record.wall_s)
+    log.info("the run is done: %d steps in %.6g s, %.1f s of wall time, in %s", *took, run.folder)
+
+
 NOT_KEPT = "nothing of this run is kept; with checkpoint: {every: N} a run can be resumed"
+"""The note after a Ctrl-C without checkpoints."""
 
 
 def _note_doubts(record: RunRecord, plan: Experiment, state: SharedState, job: ClusterJob) -> None:
-    """Add to *record* what its warnings are made from."""
+    """Add to *record* the findings from which its warnings follow; see simcluster.runs.doubts."""
     record.extra[SHARED] = state.warnings(record)
     record.extra["odd"] = odd_values(plan)
     record.extra["misfits"] = misfits_of_script(record, plan)
-    record.extra["left_out"] = left_out(plan.algorithm, plan.algorithm_settings, plan.topology)
+    record.extra["left_out"] = left_out(plan)
     record.extra["portable"] = job.options.get("portable", False)
+    shortcuts = job.options.get("shortcuts", True)
+    if not isinstance(shortcuts, str):
+        shortcuts = "" if shortcuts else "none"
+    record.extra["shortcuts"] = shortcuts
     drawn = [CodeDoubt(SYSTEM, what, at, 1) for what, at in plan.noticed]
     record.extra["noticed"] = [*record.extra.get("noticed", ()), *drawn]
 
 
 def _record(plan: Experiment, job: ClusterJob, folder: Path, live: LiveFile, *, prints: bool) -> RunRecord:
-    """Run *job* on its backend."""
+    """Run *job* on its backend and return its record.
+
+    Add the seed of *plan* to a RunError, and notes about what the run has kept to a
+    KeyboardInterrupt.
+    """
     on_this = prints and plan.backend == "sockets" and not (job.remotes[0] or job.addresses[0])
     try:
         with files_kept(plan.document["algorithm"], folder, job.names[0] if on_this else None):
@@ -164,25 +195,24 @@ def _record(plan: Experiment, job: ClusterJob, folder: Path, live: LiveFile, *, 
     return record
 
 
-def _failure(error: BaseException, finished: Run, plan: Experiment, folder: Path) -> RunError:
-    """Return *error* as a RunError with the notes that help: the user's lines, files, warnings, how to resume."""
-    failure = error if isinstance(error, RunError) else RunError(str(error))
-    failure.seed, failure.folder = plan.seed, str(folder)
-    if isinstance(failure, NodeFailed):
-        for frame in own_frames(failure.details):
-            failure.add_note(frame)
-        failure.add_note(f"its traceback: {folder / TRACEBACK}")
-    if isinstance(failure, PeerLost):
-        said = folder / LOGS / f"{failure.name}.log"
+def _failure(error: RunError, finished: Run, plan: Experiment, folder: Path) -> RunError:
+    """Return *error* with notes on user code, files, warnings and how to resume."""
+    error.seed, error.folder = plan.seed, str(folder)
+    if isinstance(error, (NodeFailed, WorldFailed)):
+        for frame in own_frames(error.details):
+            error.add_note(frame)
+        error.add_note(f"its traceback: {folder / TRACEBACK}")
+    if isinstance(error, PeerLost):
+        said = folder / LOGS / f"{error.name}.log"
         if said.is_file() and said.stat().st_size:
-            failure.add_note(f"its last messages: {said}")
+            error.add_note(f"its last messages: {said}")
     for line in (*words.warnings(finished.summary), *_ways_on(plan, folder)):
-        failure.add_note(line)
-    return failure
+        error.add_note(line)
+    return error
 
 
 def _ways_on(plan: Experiment, folder: Path) -> list[str]:
-    """Return how to resume an unfinished run, if it can be."""
+    """Return a line that says how to resume an unfinished run; [] if it cannot be resumed."""
     found = checkpoints(folder) if plan.checkpoint is not None else []
     if not found or found[-1].step >= plan.steps:
         return []
@@ -203,14 +233,17 @@ def _job(
     addresses, remotes = places(plan.topology, options) if plan.backend == "sockets" else ([], [])
     if plan.backend != "sim" and plan.topology.inbox_bytes is not None:
         options = {"inbox_bytes": plan.topology.inbox_bytes, **options}
-    observed = min(1, len(workers) - 1)  # a parameter server's steps are its workers' combined
+    # Show the progress of rank 1: the steps of rank 0, if it is a parameter server, are those of
+    # all workers.
+    observed = min(1, len(workers) - 1)
 
     def on_progress(rank: int, step: int) -> None:
         if progress is not None and rank == observed:
             progress(min(step, plan.steps), plan.steps)
 
-    own = plan.own_code  # which a remote node needs before it can read this experiment
-    config_json, again = json.dumps(plan.document), None
+    own = plan.own_code  # a remote node needs this code before it can read the experiment
+    config_json = json.dumps(plan.document)
+    again = None
     files = files_of(own)
     if plan.algorithm_name == SCRIPT:
         attempts = script_attempts(plan.document, folder, options.get("max_restarts", 0), prints)
@@ -226,6 +259,7 @@ def _job(
         topology=plan.topology,
         log_folder=folder / "logs" if plan.backend != "sim" else None,
         time_s=None if plan.time_s is None else plan.time_s - keeping.began_s,
+        worlds=plan.worlds,
         faults=faults_to_come(plan.faults, keeping.began_s, happened_s, step),
         options=options,
         on_progress=None if progress is None or plan.planned_steps is None else on_progress,

@@ -1,9 +1,8 @@
-"""Settings with which the run that has just ended would have been far quicker, from numbers that it has anyway."""
+"""After a run, suggest settings that would have made it far faster, judging by its own numbers."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Final
 
 from simcluster.algorithms.facts import facts_of
 from simcluster.algorithms.model_parallel.placement import StageSearch
@@ -16,18 +15,19 @@ from simcluster.runs.record import RunRecord
 from simcluster.runs.steps import steps_of
 from simcluster.topology.replicas import rounds_of
 
-FAR: Final = 1.5
-"""A hint is worth its line if the step would be shorter by this factor."""
+FAR = 1.5
+"""A hint is shown only if a step would be at least this many times faster."""
 
-MOST_WORKERS: Final = 32
-"""Above this number of workers nothing is computed for a hint."""
+MOST_WORKERS = 32
+"""With more workers no hints are computed: that would take too long."""
 
 
 def hints_of(plan: Experiment, record: RunRecord) -> list[str]:
-    """Return a line for each setting with which a simulated run of *plan* would be at least FAR times as fast;
-    of a script, why it has no interval.
+    """Return a line for each setting with which the simulated run of *plan* would be at least FAR
+    times as fast.
 
-    Nothing is simulated for them. *record* is that of the run, which has ended well.
+    *record* is the record of the run. No other run is simulated for the hints. For a script, the
+    line says why its time has no interval.
     """
     size = len(plan.topology.workers)
     if plan.backend != "sim" or record.error is not None or not 1 < size <= MOST_WORKERS:
@@ -42,7 +42,10 @@ def hints_of(plan: Experiment, record: RunRecord) -> list[str]:
 
 
 def _of_order(plan: Experiment) -> Iterator[str]:
-    """Compare the file's order, if none was given, with the best of the fastest nodes, one, two or more of them."""
+    """Yield a hint if stages in another order of nodes would be faster, perhaps with fewer nodes.
+
+    There is no hint if the user has chosen the order.
+    """
     settings = plan.algorithm_settings
     size = len(plan.topology.workers)
     replica = a_replica(plan.workload, size, plan.steps, "none") if settings["order"] is None else None
@@ -57,18 +60,23 @@ def _of_order(plan: Experiment) -> Iterator[str]:
 
 
 def _of_batches(plan: Experiment, record: RunRecord) -> Iterator[str]:
-    """Compare equal batches with a share by speed, if the slowest node's work is most of a step."""
-    names, sizes = plan.topology.workers, plan.workload.sizes(len(plan.topology.workers))
+    """Yield a hint if batch sizes by speed would be faster than equal ones.
+
+    Nothing is computed unless the work of the slowest node takes most of a step.
+    """
+    names = plan.topology.workers
+    sizes = plan.workload.sizes(len(plan.topology.workers))
     steps, _ = steps_of(record)
     if not steps or not isinstance(plan.document["workload"].get("batch_size"), int):
         return
-    step_s, works_s = record.elapsed_s / steps, [node.compute_s / steps for node in record.nodes]
+    step_s = record.elapsed_s / steps
+    works_s = [node.compute_s / steps for node in record.nodes]
     slowest_s = max(works_s)
     if not step_s / FAR <= slowest_s <= step_s or slowest_s * len(works_s) < FAR * sum(works_s):
         return
     total = sum(sizes)
     if plan.numerics != "none" and not plan.workload.is_small(total):
-        return  # counting would take longer than many runs, and import torch's compiler
+        return  # counting costs would take longer than many runs, and import torch's compiler
     replica = a_replica(plan.workload, len(names), plan.steps, "none")
     if replica is None:
         return

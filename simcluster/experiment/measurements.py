@@ -1,4 +1,4 @@
-"""Measurements of a node off the clock: held-out losses, copies of its weights, norms of its gradients."""
+"""Measurements of a node, off the clock: held-out losses, copies of weights, norms of gradients."""
 
 from __future__ import annotations
 
@@ -26,42 +26,48 @@ from simcluster.workloads import Replica
 _NAMES = {"loss": LOSS, "accuracy": ACCURACY}
 
 FAR = 0.05
-"""The difference of two accuracies from which on running statistics do not fit the weights."""
+"""The largest gain in accuracy from batch statistics at which running statistics fit the weights.
+
+If evaluation by the statistics of each batch gains more, the running statistics are reported.
+"""
 
 SNAPSHOTS = 2
-"""The weights of this many evaluations may be held at a time: one is evaluated, one waits."""
+"""Limit on the copies of weights for pending evaluations: one is evaluated, and one waits."""
 
 log = logging.getLogger("simcluster")
 
 
 class _Periodic:
-    """Takes the weights at recorded steps: the first at or after each multiple of *every*."""
+    """A measurement at the first recorded step at or after each multiple of *every*."""
 
     def __init__(self, every: int, replica: Replica, recorder: Recorder) -> None:
-        self._every, self._recorder = every, recorder
+        self._every = every
+        self._recorder = recorder
         self.go_on(replica)
 
     def go_on(self, replica: Replica) -> None:
-        """Take the weights of *replica* from now on."""
+        """Measure the weights of *replica* from now on."""
         self._replica = replica
         self._next_step = (replica.done // self._every + 1) * self._every
 
     def note(self, step: int) -> None:
-        """Take the weights if one is due at *step*, which the algorithm has recorded."""
+        """Take a measurement if one is due at *step*, which the algorithm has just recorded."""
         if step >= self._next_step:
             self._next_step = (step // self._every + 1) * self._every
             self._take(step)
 
     def _take(self, step: int) -> None:
+        """Measure the weights of *step*."""
         raise NotImplementedError
 
 
 class Evaluations(_Periodic):
-    """Held-out losses of the weights at recorded steps and at the end, each with its time and step.
+    """Evaluations of the weights on held-out samples, at recorded steps and at the end.
 
-    Where the recorder works `alongside` the algorithm, copies of the weights are evaluated there; if SNAPSHOTS of them
-    are held, the algorithm waits for the oldest. Elsewhere weights are evaluated at once. The record gets all results
-    at the end; views get each as it is known.
+    If the recorder can work `alongside` the algorithm, it evaluates copies of the weights in
+    another thread; when SNAPSHOTS copies exist, the algorithm waits for the oldest. Otherwise
+    weights are evaluated at once. The record gets all results at the end, and views get each result
+    when it is known.
     """
 
     def __init__(self, every: int, replica: Replica, recorder: Recorder) -> None:
@@ -69,16 +75,18 @@ class Evaluations(_Periodic):
         self._taken = 0
         self._pending: deque[Future[None]] = deque()
         self._error: Exception | SystemExit | None = None
-        self._values: dict[str, float] = {}  # of the last evaluation
-        self._last: object = None  # the fingerprint of what is evaluated last, if that is at the last step
+        self._values: dict[str, float] = {}  # the results of the last evaluation
+        self._last: object = None  # the fingerprint of the weights evaluated at the last step, if any
 
     def _take(self, step: int) -> None:
-        time_s, replica = self._recorder.now(), self._replica
+        time_s = self._recorder.now()
+        replica = self._replica
         self._taken += 1
         self._last = replica.fingerprint() if step >= replica.steps else None
         if self._error is not None:
             return
-        # A draw alongside would be from the generators that the algorithm draws from.
+        # In another thread, an evaluation that draws random numbers would disturb the algorithm's
+        # generators.
         if self._recorder.alongside is None or (RANKS.live and replica.draws_when_judged):
             self._evaluate(time_s, step, replica.evaluate)
             return
@@ -87,8 +95,11 @@ class Evaluations(_Periodic):
         self._pending.append(self._recorder.alongside(partial(self._evaluate, time_s, step, replica.evaluation())))
 
     def _evaluate(self, time_s: float, step: int, work: Callable[[], dict[str, float]]) -> None:
-        """Note the result of *work*. The first error is raised at the end of the run, and evaluation stops there."""
-        if self._error is not None:  # of the evaluation before
+        """Evaluate by calling *work*, and record the result.
+
+        Keep the first error for the end of the run, and make no more evaluations after it.
+        """
+        if self._error is not None:  # an earlier evaluation failed
             return
         try:
             self._values = values = work()
@@ -99,8 +110,9 @@ class Evaluations(_Periodic):
             self._recorder.evaluated(time_s, step, {_NAMES[name]: value for name, value in values.items()})
 
     async def finish(self, finished_s: float) -> None:
-        """Wait for what is pending, and evaluate the final weights, unless they are those of the last evaluation; let
-        heartbeats through in between.
+        """Wait for pending evaluations, then evaluate the final weights unless that has been done.
+
+        In between, the event loop can send heartbeats. Raise the first error of any evaluation.
         """
         for _ in range(self._taken):
             await asyncio.sleep(0)
@@ -115,7 +127,7 @@ class Evaluations(_Periodic):
             raise self._error
 
     def check_statistics(self) -> str:
-        """Return how far the last evaluation is from one that needs no running statistics; empty if not far."""
+        """Describe how evaluations by running and by batch statistics differ; "" if they barely do."""
         by_batch = self._replica.evaluate_by_batch() if self._values else {}
         name = "accuracy" if "accuracy" in by_batch else "loss"
         if name not in by_batch:
@@ -125,15 +137,17 @@ class Evaluations(_Periodic):
         return f"held-out {name} {own:.3g}, and {other:.3g}" if is_far else ""
 
     def keep(self) -> None:
-        """Record the results known by now."""
+        """Add the results so far to the record."""
         self._recorder.record.metrics += self._recorder.evaluations
 
 
 class Copies(_Periodic):
-    """The record's copies, for `evaluate_consensus: true`. A rank that lacks parts of the model records none."""
+    """Copies of the weights for the record, if `evaluate_consensus: true`."""
 
     def _take(self, step: int) -> None:
         numbers = torch.cat([tensor.reshape(-1) for tensor in self._replica.parameters])
+        # numpy has no bfloat16, so all short types become float32, which holds their values
+        # exactly.
         exact = numbers.dtype in (torch.float32, torch.float64)
         vector = to_host(numbers if exact else numbers.float()).numpy()
         copy = Copy(self._recorder.now(), step, vector.dtype.str, vector.nbytes, vector.tobytes())
@@ -143,18 +157,23 @@ class Copies(_Periodic):
 T = TypeVar("T")
 
 GRADIENT_NORM = f"{OBSERVED}gradient_norm"
-"""That of a parameter has a slash and its name after it."""
+"""The metric with the norm of a gradient; for one parameter, a slash and its name follow."""
 
 LEARNING_RATE = f"{OBSERVED}learning_rate"
 
 
 class ObservedTransport:
-    """*node*, recording what *wanted* says: the norms of each gradient of *replica* at its batch's number, counted
-    from 1, and the learning rate of its last optimizer step at each recorded step.
+    """A wrapper of the transport *node* that records the metrics in *wanted*.
+
+    These are the norms of each gradient of *replica*, at the number of its batch, counted from 1;
+    and the learning rate of the last optimizer step, at each recorded step.
     """
 
     def __init__(self, node: Transport, replica: Replica, recorder: Recorder, wanted: ObserveBlock) -> None:
-        self._node, self._replica, self._recorder, self._wanted = node, replica, recorder, wanted
+        self._node = node
+        self._replica = replica
+        self._recorder = recorder
+        self._wanted = wanted
         self._work = replica.loss_and_gradients
         self._step: int | None = None
 
@@ -183,14 +202,14 @@ class ObservedTransport:
 
 
 def norms(gradients: Sequence[Tensor]) -> list[float]:
-    """Return the Euclidean norm of each."""
-    if gradients[0].device.type == "mps":  # has no float64
+    """Return the Euclidean norm of each of *gradients*."""
+    if gradients[0].device.type == "mps":  # mps has no float64
         gradients = [gradient.cpu() for gradient in gradients]
     found: list[float] = torch.stack([torch.linalg.vector_norm(one, dtype=torch.float64) for one in gradients]).tolist()
     return found
 
 
 def joint(each: Sequence[float]) -> float:
-    """Return the Euclidean norm of all numbers together, from the norms of their parts."""
+    """Return the Euclidean norm from the norms of the parts; NaN if any is not finite."""
     squares = [one**2 for one in each]
     return math.sqrt(math.fsum(squares)) if all(map(math.isfinite, squares)) else math.nan

@@ -1,4 +1,4 @@
-"""A node's program on any backend: take part in the run, record the outcome, report the cause of its end."""
+"""The program of a node on any backend: take part in a run, record it, explain errors."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ from simcluster.algorithms import ALGORITHMS
 from simcluster.algorithms.facts import facts_of
 from simcluster.compute import HOST, device_of, name_of
 from simcluster.errors import ENDED, NeedsValues, PeerLost
-from simcluster.experiment.part import OBSERVED_RANK, NodePart, in_parts
+from simcluster.experiment.node_part import OBSERVED_RANK, NodePart, in_parts
 from simcluster.experiment.read.experiment import Experiment
 from simcluster.experiment.read.read import read_experiment
 from simcluster.experiment.warm_up import COMPILER, needs_compiler, warm_up
 from simcluster.process.generators import RANKS
 from simcluster.process.kernels import numerics
 from simcluster.process.memory import peak_rss_bytes, return_freed_memory, rss_bytes
-from simcluster.process.places import is_own, original
+from simcluster.process.own_frames import is_own, original
 from simcluster.process.unawaited import close_unawaited
 from simcluster.rng import seed_sequence
 from simcluster.runs.doubts import SYSTEM
@@ -36,16 +36,19 @@ from simcluster.transport import Transport
 from simcluster.unknown_number import Undecidable
 
 CLOCKS_APART_S = 1.0
-"""Bound on the difference of real nodes' clocks: each starts when it hears that the run begins."""
+"""Limit on the difference between real nodes' clocks, which start when their nodes are notified."""
 
 WORK_S = 5.0
-"""Timeout for the unfinished work of a failed or stopped node; beyond it, its weights are not recorded."""
+"""Timeout for the unfinished work of a failed or stopped node; after it, weights are dropped."""
 
 LAST_STEP_S = 240.0
-"""Timeout for the unfinished work when the run's time is up; beyond it, the node fails."""
+"""Timeout for the unfinished work when the run's time is up; after it, the node fails."""
 
 LARGE_BYTES = 64 * 1024**2
-"""Weights from which on a node returns freed memory: what glibc would keep is then several times as much."""
+"""The size of weights from which a node returns freed memory to the system.
+
+Otherwise glibc would keep several times as much.
+"""
 
 _TORCH = str(Path(torch.__file__).parent)
 _SAID_BY_TORCH = re.compile(
@@ -53,22 +56,25 @@ _SAID_BY_TORCH = re.compile(
     r"|Tensor\.__format__",
     re.IGNORECASE,
 )
-"""The errors that torch raises when a tensor without values is read, materialised, or mixed with a real one."""
+"""Messages of torch's errors when a tensor without values is read, materialised, or mixed with a
+real one.
+"""
 
 _SAID_OF_COROUTINES = re.compile(r"\bcoroutine\b")
-"""The errors that Python and torch raise where the result of a call without `await` is used."""
+"""Messages of Python's and torch's errors when a call without `await` is used as a value."""
 
-# The first pydantic validator takes a while to import its modules. It is created here, so that the process from which
-# nodes are forked pays once, instead of each node during its run.
+# The first pydantic validator imports modules, which takes a while. Create it here, so that the
+# process from which nodes are forked pays once, instead of each node during its run.
 pydantic.TypeAdapter(int)
 
 
 def prepare(config_json: str) -> list[str]:
-    """Read the experiment with its code and data, and count costs, before the clock starts; see `ClusterJob`. Return
-    hashes of the samples.
+    """Read the experiment, its code and data, and count costs before the clock starts.
+
+    Return hashes of the samples, to compare between nodes; see `ClusterJob`.
     """
     document = json.loads(config_json)
-    if document["algorithm"].get("name") != SCRIPT:  # which trains in another process
+    if document["algorithm"].get("name") != SCRIPT:  # a script trains in another process
         warm_up(with_compiler=needs_compiler(document))
     _empty_bytes[:] = [rss_bytes()]
     experiment = _experiment(config_json)
@@ -81,7 +87,8 @@ def prepare(config_json: str) -> list[str]:
     replica = make(in_parts=in_parts(experiment, size), rehearses=True)
     if experiment.backend != "sim" and sum(shape.nbytes for shape in replica.shapes) >= LARGE_BYTES:
         return_freed_memory()
-    # Counting the cost of work takes as long as the work; all replicas of a process share the result.
+    # Counting the cost of work takes as long as the work. All replicas in a process share the
+    # cached results of these calls.
     replica.gradient_cost(next(replica.batches()))
     replica.apply_cost()
     _ = replica.running
@@ -89,7 +96,7 @@ def prepare(config_json: str) -> list[str]:
 
 
 def preloads(config_json: str) -> list[str]:
-    """Return the modules, besides this one, that `prepare` imports, or the rank of a script does."""
+    """Return the names of the modules that `prepare`, or the rank of a script, imports."""
     document = json.loads(config_json)
     if document["algorithm"].get("name") == SCRIPT:
         return PRELOADED
@@ -101,10 +108,11 @@ async def run_node(
 ) -> NodeRecord:
     """Run the experiment in *config_json* as *node*; return the filled record of *recorder*.
 
-    *keep_weights*: record this node's final weights, whatever its rank. *evaluate*: evaluate the observed weights.
+    If *keep_weights*, record this node's final weights, whatever its rank. If *evaluate*, evaluate
+    the weights that represent the run.
 
-    Everything that the algorithm raises is raised here, a single exception without the groups around it; the record
-    then holds what happened until then.
+    Re-raise an exception of the algorithm without the exception groups around it. The record of
+    *recorder* then has everything up to the exception.
     """
     experiment = _experiment(config_json)
     device = _device(experiment, node.name)
@@ -115,9 +123,10 @@ async def run_node(
 
 
 def _generators(experiment: Experiment, node: Transport, recorder: Recorder) -> AbstractContextManager[None]:
-    """Give user code that runs in *node*'s part generators of its own.
+    """Return a context where user code of *node* draws from separate global generators.
 
-    A part that begins again, or from a checkpoint, draws others: it repeats no noise that is in its weights already.
+    A node that rejoins, or resumes from a checkpoint, gets other seeds: it must not repeat the
+    noise that is already in the weights.
     """
     is_ours = experiment.algorithm is ALGORITHMS.get(experiment.algorithm_name)
     if is_ours and (experiment.numerics == "none" or not experiment.own_code):
@@ -142,7 +151,8 @@ async def _run(
         if not limit.expired():
             raise
         recorder.record.ended_well = True
-    except SystemExit as leave:  # would end the process and, in a simulator, the whole run silently
+    # A SystemExit would end the process silently, and with it all nodes of a simulation.
+    except SystemExit as leave:
         raise RuntimeError(f"the algorithm called sys.exit({leave.code!r})") from leave
     except PeerLost as lost:
         if not _time_is_up(lost, time_s, recorder):
@@ -165,7 +175,8 @@ async def _run(
         raise
     finally:
         finished_s = part.end()
-        # A step still running when the algorithm was cancelled changes the weights.
+        # A step that still runs after the algorithm was cancelled changes the weights, so wait for
+        # it.
         is_settled = recorder.settle(LAST_STEP_S if recorder.record.ended_well else WORK_S)
         try:
             if is_settled and not recorder.is_interrupted:
@@ -192,19 +203,25 @@ async def _run(
 
 
 def device_of_node(config_json: str, name: str) -> torch.device:
-    """Return where the node *name* computes. Raise UsageError if this machine does not have it."""
+    """Return the device of the node *name*. Raise UsageError if this machine does not have it."""
     return _device(_experiment(config_json), name)
 
 
 def _device(experiment: Experiment, name: str) -> torch.device:
-    """Return where the node *name* computes. The simulator computes on the host, whatever it stands for."""
+    """Return the device of the node *name*.
+
+    The simulator computes on the host, even if the simulated node has an accelerator.
+    """
     if experiment.backend == "sim" or experiment.numerics == "none":
         return HOST
     return device_of(experiment.topology.nodes[name].compute)
 
 
 def _explained(error: BaseException, experiment: Experiment) -> BaseException:
-    """Return *error*, or its remedy if a timing-only run lacks the value that caused it. Note a missing `await`."""
+    """Return *error* with notes that say what to write instead, if the mistake is known.
+
+    Return a NeedsValues instead if a timing-only run lacks the value that caused *error*.
+    """
     if isinstance(error, (AttributeError, TypeError)) and _SAID_OF_COROUTINES.search(str(error)):
         error.add_note(_without_await(error))
     if isinstance(error, TypeError):
@@ -228,11 +245,11 @@ _REMEDIES = {
     r"'(steps|rounds|async_generator)' object is not (iterable|an iterator)": "steps are awaited: write "
     "`async for` in place of `for`",
 }
-"""Messages of Python for slips in an algorithm, and what to write."""
+"""Python's messages for common mistakes in an algorithm -> what to write instead."""
 
 
 def _without_await(error: BaseException) -> str:
-    """Return the remedy for *error*, which says that a coroutine is no result of its call."""
+    """Return a note for *error*, which was raised because an `await` is missing."""
     for name, made_at in close_unawaited(error):
         if made_at:
             return f"{made_at} calls {name.rpartition('.')[2]} without await: write `await` in front of it"
@@ -242,9 +259,10 @@ def _without_await(error: BaseException) -> str:
 
 
 def _time_is_up(error: BaseException, time_s: float | None, recorder: Recorder) -> bool:
-    """Return whether a peer is missing only because its clock reached the run's end a little earlier.
+    """Return whether *error* only says that a peer has ended at the time limit, by a faster clock.
 
-    A node that joined late or rejoined, but only after all others had ended, has missed the run.
+    Return False for a node that joined late or rejoined and has not trained: all others had ended
+    before, so it has missed the run.
     """
     ended = isinstance(error, PeerLost) and error.reason == ENDED
     took_part = recorder.record.trained or not recorder.incarnation
@@ -252,14 +270,19 @@ def _time_is_up(error: BaseException, time_s: float | None, recorder: Recorder) 
 
 
 _empty_bytes: list[int | None] = []
-"""The memory of this process just before it last prepared a workload; empty before the first."""
+"""The resident bytes of this process just before it made a workload; [] before the first."""
 
 _known: dict[str, Experiment] = {}
+"""Configuration -> experiment for the last few: a sweep in one process would otherwise keep all."""
+
 _MOST_KNOWN = 4
 
 
 def remember(config_json: str, experiment: Experiment) -> None:
-    """Cache *experiment* for the nodes of this process. The latest counts: the user's code may have changed since."""
+    """Cache *experiment* for the nodes of this process.
+
+    Replace a cached one with the same configuration, since the user's code may have changed.
+    """
     _known.pop(config_json, None)
     _known[config_json] = experiment
     if len(_known) > _MOST_KNOWN:
@@ -267,7 +290,7 @@ def remember(config_json: str, experiment: Experiment) -> None:
 
 
 def _experiment(config_json: str) -> Experiment:
-    """Read the configuration once per process: a simulator has hundreds of nodes in one."""
+    """Return the experiment of *config_json*, which is read once for all nodes of the process."""
     if config_json not in _known:
         remember(config_json, read_experiment(json.loads(config_json)))
     return _known[config_json]

@@ -1,4 +1,4 @@
-"""Values of an experiment that are allowed, and hardly meant: warnings of its run."""
+"""Warn of values in an experiment that are valid but probably mistakes."""
 
 from __future__ import annotations
 
@@ -7,20 +7,24 @@ from collections.abc import Iterator
 from functools import partial
 from typing import Any
 
-from simcluster.documents.own_lines import argument_line
+from simcluster.documents.own_lines import line_that_sums
 from simcluster.documents.own_state import path_of
 from simcluster.experiment.read.experiment import Experiment
-from simcluster.process.places import is_own
+from simcluster.process.own_frames import is_own
 from simcluster.runs.doubts import ABSURD, MOST_PLACES, SUMS, Warned, warned
 from simcluster.topology import Topology
 from simcluster.units import format_bandwidth, format_memory_bandwidth, format_rate
 
-MOST_LINK_BPS, MOST_MEMORY_BPS, MOST_FLOPS_PER_S = 12.5e12, 1e15, 1e18
-"""More than any link (100 Tbps), memory or device has: about ten times the fastest of 2026."""
+MOST_LINK_BPS = 12.5e12
+MOST_MEMORY_BPS = 1e15
+MOST_FLOPS_PER_S = 1e18
+"""No link is faster than 100 Tbps, and no memory or device exceeds these: about ten times the
+fastest of 2026.
+"""
 
 
 def odd_values(plan: Experiment) -> list[Warned]:
-    """Return a warning for each value of *plan* that is hardly meant."""
+    """Return a warning for each value of *plan* that is probably a mistake."""
     found = [warned(ABSURD, text) for text in _too_fast(plan.topology)]
     more = [warned(ABSURD, f"and {len(found) - MOST_PLACES} more such values")] if len(found) > MOST_PLACES else []
     return [*found[:MOST_PLACES], *more, *_sums(plan)]
@@ -53,7 +57,10 @@ def _sums(plan: Experiment) -> Iterator[Warned]:
 
 
 def _loss_place(plan: Experiment) -> str:
-    """Return "file:line" of the user's loss: where it asks for a sum, or else where it or its workload is defined."""
+    """Return "file:line" of the user's loss, or of `reduction="sum"` in the workload.
+
+    Return "" if the loss is not in user code.
+    """
     loss: Any = plan.workload.loss_function
     while isinstance(loss, partial):
         loss = loss.func
@@ -64,5 +71,5 @@ def _loss_place(plan: Experiment) -> str:
     if path is None:
         return ""
     file, function = str(path_of(path)), path.rpartition(":")[2]
-    line = argument_line(file, "reduction", "sum", function)
+    line = line_that_sums(file, function)
     return f"{file} ({function})" if line is None else f"{file}:{line} ({function})"

@@ -1,4 +1,4 @@
-"""Checks of an experiment before its run: the memory of its nodes, and their profiles."""
+"""Check an experiment before its run: the memory of its nodes, and the names in their profiles."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 from simcluster.algorithms.facts import facts_of
 from simcluster.errors import Problem, UsageError
-from simcluster.experiment.needed import NeededMemory, needed_memory
+from simcluster.experiment.needed_memory import NeededMemory, needed_memory
 from simcluster.experiment.read.experiment import Experiment
 from simcluster.runs import words
 from simcluster.units import format_size
@@ -19,7 +19,7 @@ log = logging.getLogger("simcluster.run")
 
 
 class MemoryShortage(NamedTuple):
-    """A node has *limit* bytes of usable memory, less than it *needs*."""
+    """A shortage of memory: a node has *limit* usable bytes, and *needs* more."""
 
     limit: int
     needs: NeededMemory
@@ -32,7 +32,7 @@ class MemoryShortage(NamedTuple):
 def check_memory(plan: Experiment) -> dict[str, NeededMemory]:
     """Return the memory that each node needs; see `needed_memory`.
 
-    Raise UsageError if nodes have too little, with one problem for all nodes that share the same numbers.
+    Raise UsageError if any node has less. Nodes with the same numbers share one problem.
     """
     needed = needed_memory(plan)
     alike: dict[tuple[MemoryShortage, bool], list[str]] = {}
@@ -44,14 +44,15 @@ def check_memory(plan: Experiment) -> dict[str, NeededMemory]:
 
 
 def too_small(plan: Experiment) -> dict[str, MemoryShortage]:
-    """Return the nodes with too little memory on what they compute on."""
+    """Return node name -> shortage for each node with too little memory on its device."""
     return _short(plan, needed_memory(plan))
 
 
 def _short(plan: Experiment, needed: dict[str, NeededMemory]) -> dict[str, MemoryShortage]:
     if not plan.check_memory:
         return {}
-    facts, size = facts_of(plan.algorithm), len(plan.topology.workers)
+    facts = facts_of(plan.algorithm)
+    size = len(plan.topology.workers)
     found = {}
     for rank, name in enumerate(plan.topology.workers):
         device = plan.topology.nodes[name].device
@@ -62,17 +63,19 @@ def _short(plan: Experiment, needed: dict[str, NeededMemory]) -> dict[str, Memor
 
 
 def _own_memory(plan: Experiment, name: str) -> bool:
-    """Return whether *name* computes on an accelerator with separate memory."""
+    """Return whether the node *name* computes on an accelerator with separate memory."""
     device = plan.topology.nodes[name].device
     found = device.accelerator if device is not None and device.cpu is not None else None
     return found is not None and found.memory_bytes is not None
 
 
 def _problem(plan: Experiment, names: list[str], short: MemoryShortage, is_own: bool) -> Problem:
-    where = words.listing([*names[:3], f"{len(names) - 3} more"] if len(names) > 4 else names)
-    sizes, device = asdict(short.needs.memory), plan.topology.nodes[names[0]].device
+    where = words.some_of(names)
+    sizes = asdict(short.needs.memory)
+    device = plan.topology.nodes[names[0]].device
     assert device is not None, "it has a limit"
-    messages, key = sizes.pop("messages"), "accelerator.memory" if is_own else "memory"
+    messages = sizes.pop("messages")
+    key = "accelerator.memory" if is_own else "memory"
     parts = [f"{format_size(size)} of {part}" for part, size in sizes.items() if size]
     if short.needs.is_known:
         parts.append(f"{format_size(messages)} of messages of {plan.algorithm_name}")
@@ -87,7 +90,11 @@ def _problem(plan: Experiment, names: list[str], short: MemoryShortage, is_own: 
 
 
 def warn_of_misspelt(plan: Experiment) -> None:
-    """Warn of each unused profile entry with an unknown workload, perhaps a user's, spelt almost like *plan*'s."""
+    """Warn of each profile entry with an unknown workload that is spelt almost like the one of
+    *plan*.
+
+    Such an entry is not used; it may also be meant for another workload of the user.
+    """
     name = plan.workload.name
     for node, of_node in plan.topology.nodes.items():
         profile = of_node.device.profile if of_node.device is not None else None

@@ -1,4 +1,4 @@
-"""Restarts of a lost run from its last checkpoint: torchrun's max_restarts, on any backend."""
+"""Restart a lost run from its last checkpoint, on any backend, like torchrun's `--max-restarts`."""
 
 from __future__ import annotations
 
@@ -13,16 +13,19 @@ from simcluster.job import NODE_PROGRAM, ClusterJob
 from simcluster.runs.record import RunRecord, last
 
 WORTH_IT = (PeerLost, NodeFailed)
-"""A node died, or its algorithm raised. A timeout would happen again, and so would a failed start."""
+"""Errors after which a restart may help: a node died, or its algorithm raised.
+
+A timeout or a failed start would only happen again.
+"""
 
 log = logging.getLogger("simcluster.restarts")
 
 
 class Restarts:
-    """The attempts of one job: *job* is the next one to run, first the original, then at most *most* restarts.
+    """The first attempt of a job, and at most *most* restarts; `job` is the next attempt.
 
-    Each starts where `job.again` says, or from the start. A planned fault that has happened in any attempt is not
-    repeated; one still to come keeps its time: see `faults_to_come`.
+    A restart resumes from the checkpoint that `job.again` finds, or begins from the start. Planned
+    faults that have happened are not repeated; later ones keep their times, see `faults_to_come`.
     """
 
     def __init__(self, job: ClusterJob, most: int) -> None:
@@ -33,14 +36,18 @@ class Restarts:
         self._faults: list[dict[str, Any]] = []
 
     def again(self, record: RunRecord) -> bool:
-        """Return whether to run *job* once more, after an attempt that left *record*."""
+        """Return whether to restart after the attempt of *record*; if so, prepare `job` for it.
+
+        If the result of the run was lost, note this as the error of *record*.
+        """
         record.error = record.error or self._result_lost(record)
         rows = later(record.extra.get("faults", ()), self._began_s)
         self._faults += rows
         if not isinstance(record.error, WORTH_IT) or record.went_on or len(self._earlier) == self._most:
             return False
         starts_s = [start_s for row in rows for start_s, _ in row["spells_s"]]
-        # An attempt that fails for want of a node that has yet to join lasts, by plan, until it has joined.
+        # If an attempt fails because a planned node has not joined yet, count its time until that
+        # join.
         joins_s = [end_s for fault in self.job.faults if isinstance(fault, Join) for _, end_s in fault.spells]
         ended_s = max([record.elapsed_s, *joins_s])
         self._happened_s = max([self._happened_s, self._began_s + ended_s, *starts_s])
@@ -48,7 +55,8 @@ class Restarts:
             self.job.keeping.attempt_ended(self._happened_s)
         found = self.job.again() if self.job.again is not None else None
         config_json, place = (self.job.config_json, "the start") if found is None else found
-        first, later_s = self._first, self._began_s - self._first_began_s
+        first = self._first
+        later_s = self._began_s - self._first_began_s
         to_come = faults_to_come(first.faults, later_s, self._happened_s - self._first_began_s)
         happened = [row.get("plan") for row in self._faults]
         self.job = replace(
@@ -63,7 +71,7 @@ class Restarts:
         return True
 
     def told(self, record: RunRecord) -> RunRecord:
-        """Return *record*, of the last attempt, with the earlier ones in `restarts` and all `faults` in its *extra*."""
+        """Return *record*, that of the last attempt, with earlier attempts and all faults added."""
         if self._earlier:
             record.extra["restarts"], record.extra["faults"] = self._earlier, self._faults
         return record
@@ -73,7 +81,10 @@ class Restarts:
         return self.job.keeping.began_s if self.job.keeping is not None else 0.0
 
     def _result_lost(self, record: RunRecord) -> PeerLost | None:
-        """Return the loss that took the run's result with it; if there is none, note who came back without a model."""
+        """Return the loss that destroyed the result of the run; None if the result exists.
+
+        If it exists, note nodes that rejoined without a model as lost.
+        """
         lost = record.extra.setdefault("lost", {})
         empty = [node for node in record.nodes if node.ended_well and node.began_again]
         is_left = last(record.nodes) if self.job.program == NODE_PROGRAM else len(lost) < len(record.nodes)
@@ -82,6 +93,8 @@ class Restarts:
             return None
         if empty and self.job.program == NODE_PROGRAM:
             return PeerLost(empty[0].rank, empty[0].name, BEGAN_AGAIN)
+        # Name the node that best explains the missing result: preferably a lost one that had
+        # trained, and of several the lowest rank.
         gone = min(
             record.nodes,
             key=lambda node: (node.name not in lost, not (lost or node.incarnation), not node.trained, node.rank),
@@ -90,7 +103,7 @@ class Restarts:
 
 
 def later(faults: Iterable[Mapping[str, Any]], began_s: float) -> list[dict[str, Any]]:
-    """Return *faults*, rows of summary.json, of an attempt that begins at *began_s*, in the time of the whole run."""
+    """Return *faults*, rows of an attempt that began at *began_s*, with times of the whole run."""
     return [
         {**row, "spells_s": [[None if s is None else s + began_s for s in spell] for spell in row["spells_s"]]}
         for row in faults

@@ -71,25 +71,25 @@ def run(
         run(topology=Topology.star(4), algorithm="edp", workload=make_workload, stop={"steps": 100})
         run(script="train.py", args=["--lr", 0.1], topology="smolcluster")
 
-    - *experiment*: a file, a shipped name or a mapping; without one, the file's keys are arguments.
+    - *experiment*: a file, a shipped name or a mapping; without it, give the keys as arguments.
     - *backend*: "sim" (the default), "sockets" or "torch".
     - *topology*: a file, a shipped name, a mapping, a Topology or a networkx graph.
     - *algorithm*: a name, "file.py:function", or a function; `functools.partial` gives it settings.
-    - *workload*: the same, or a Workload.
-    - *script*: a torch.distributed program, which has its own model and data, with *args*; or the keys of the block.
-    - *overrides*: values by dotted key, {"algorithm.pull_interval": 4}; *keys* replace whole blocks: stop={"steps": 3}.
-    - *compute*: what every node computes on. *options*: the backend's own.
-    - *out*: the run's directory, by default a new one in `runs/`. *report*: can be skipped for large numbers of runs.
-    - *progress*: called with (steps done, steps in all); by default, a notebook shows them. *on_output*: called with
-      (node, line) for what nodes on other machines print.
-    - *watcher*: sees the run live (simcluster.watching) without affecting it. *follower*: sees its rows
-      (simcluster.lab.tracking.live).
+    - *workload*: a Workload, or as for *algorithm*.
+    - *script*: a torch.distributed program, or the keys of the block `script`. *args*: its arguments.
+    - *overrides*: dotted key -> value, such as {"algorithm.pull_interval": 4}. *keys* replace whole
+      blocks, such as stop={"steps": 3}.
+    - *compute*: the device that every node computes on. *options*: the backend's own.
+    - *out*: the run's directory, by default a new one in `runs/`.
+    - *report*: whether to write a report; skip it for large numbers of runs.
+    - *progress*: called with (steps done, total steps); by default, a notebook shows them.
+    - *on_output*: called with (node, line) for each line that a node on another machine prints.
+    - *watcher*: an observer of the live run, which cannot affect it (simcluster.watching).
+    - *follower*: an observer of the rows that the run records (simcluster.lab.tracking.live).
 
-    A function from a notebook's cell, the prompt or the main script is written into the run's directory, with the
-    imports, functions and constants that it names, and works on every backend.
+    A function without a file works on every backend: its source travels with the run.
 
-    Raise UsageError before anything is written; RunError, with *seed* and *folder* filled in, after the failed run's
-    directory has been written.
+    Raise UsageError before anything is written; RunError, with *seed* and *folder*, after a failure.
     """
     refuse_while_loading()
     heed_portable(options or {})
@@ -99,7 +99,8 @@ def run(
     if experiment is None:
         parts = {"topology": topology, "algorithm": algorithm, "workload": workload}
         experiment = {**{key: part for key, part in parts.items() if part is not None}, **keys}
-        topology, algorithm, workload, keys = None, None, None, {}
+        topology = algorithm = workload = None
+        keys = {}
     with RunHome(out, {**changed, **(overrides or {})}) as home:
         plan = read_experiment(
             experiment, {**keys, **(overrides or {})}, topology=topology, algorithm=algorithm, workload=workload,
@@ -131,7 +132,9 @@ def resume(
     watcher: Watcher | None = None,
     follower: Follower | None = None,
 ) -> Run:
-    """Resume the run in folder *run*, into *out* or itself, from its last complete checkpoint or that of *step*.
+    """Resume the run in the directory *run* from its last complete checkpoint, or that of *step*.
+
+    The results are written to *out*, by default to *run* itself.
 
     *overrides* may change anything except what is trained and how (algorithm, workload, seed): `{"stop.steps": 200}`
     for a longer run. *topology* may have a different number of workers, *backend* may differ, too. The other arguments
@@ -152,7 +155,8 @@ def resume(
     if step is None and (summary is None or summary["status"] != "done"):
         found = last_before_the_end(folder, plan)
     begins_with = begin_with(found, plan)
-    plans_faults = any(key.split(".")[0] == "faults" for key in overrides or {})  # which are all to come
+    # If the overrides have a fault plan, all of its faults are still to come.
+    plans_faults = any(key.split(".")[0] == "faults" for key in overrides or {})
     happened_s = None if plans_faults else _happened_s(found.manifest, summary)
     return told(run_plan(
         plan, out=folder if out is None else out, options=options, report=report, progress=progress,
@@ -162,14 +166,18 @@ def resume(
 
 
 def told(run: Run) -> Run:
-    """Return *run*, and log its warnings and notes."""
+    """Log the warnings and notes of *run*, and return it."""
     for line in (*words.warnings(run.summary), *words.notes(run.summary)):
         log.warning("%s", line)
     return run
 
 
 def _happened_s(manifest: Manifest, summary: Mapping[str, Any] | None) -> float | None:
-    """Return the time until which faults of *manifest*'s run have happened, from it and its *summary*."""
+    """Return the time until which the faults of a resumed run have happened; None if unknown.
+
+    It is the latest such time in the *manifest* of the checkpoint and the *summary* of the same
+    run.
+    """
     times_s = [manifest.happened_s]
     if summary is not None and manifest.run in (summary.get(key, {}).get("run") for key in ("checkpoints", "resumed")):
         times_s.append(summary["elapsed_s"])

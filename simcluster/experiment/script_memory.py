@@ -1,4 +1,4 @@
-"""The memory that a script's ranks have needed, against that of their devices."""
+"""Compare the memory that the ranks of a script have needed with the memory of their devices."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ TOO_LARGE = "does_not_fit"
 
 
 def misfits_of_script(record: RunRecord, plan: Experiment) -> list[Warned]:
-    """Return a warning for each kind of node with less memory than the tensors of its rank took."""
+    """Return a warning for each group of equal nodes whose tensors exceeded their memory."""
     if plan.algorithm_name != SCRIPT or not plan.check_memory:
         return []
     alike: dict[tuple[int, str, int], list[str]] = {}
@@ -26,7 +26,7 @@ def misfits_of_script(record: RunRecord, plan: Experiment) -> list[Warned]:
 
 
 def _misfit(names: list[str], limit: int, memory: str, peak_bytes: int) -> Warned:
-    where = words.listing([*names[:3], f"{len(names) - 3} more"] if len(names) > 4 else names)
+    where = words.some_of(names)
     text = (
         f"the script does not fit on {where}: its tensors take {format_size(peak_bytes)}, "
         f"{format_size(peak_bytes - limit)} more than the memory there, {memory}"

@@ -1,7 +1,8 @@
-"""Module-level state that ranks share in the simulator, and have each for itself on real nodes.
+"""Find module-level state of user code that ranks share in the simulator, but not on real nodes.
 
-That a run changes such state proves nothing: a cache is harmless. So a run that did is repeated, shortened, with the
-user's code loaded once for all ranks and once for each. If the results differ, one rank has read what another wrote.
+A change of such state does not prove a mistake, since a cache is harmless. So a run that changed
+such state is repeated for a few steps, with the user's code loaded once for all ranks, and once per
+rank. If the results differ, one rank has read what another rank wrote.
 """
 
 from __future__ import annotations
@@ -23,12 +24,15 @@ from simcluster.runs.doubts import SHARED, Warned, warned
 from simcluster.runs.record import RunRecord
 
 STEPS = 8
-"""The length of a repeated run."""
+"""The number of steps of a repeated run."""
 
 
 @dataclass(frozen=True)
 class AlgorithmCopies:
-    """An *algorithm* loaded several times: rank i runs copy i modulo their number; *modules* are those of each copy."""
+    """An *algorithm* that was loaded several times, and all *modules* of its copies.
+
+    Rank i runs copy i, modulo the number of copies.
+    """
 
     algorithm: Callable[..., Any]
     modules: list[ModuleType]
@@ -37,7 +41,8 @@ class AlgorithmCopies:
 def apart(plan: Experiment, copies: int) -> AlgorithmCopies:
     """Return the user's algorithm of *plan*, loaded *copies* times, each with its own module-level state."""
     loaded = [loaded_apart(plan.document["algorithm"]["path"], plan.seed) for _ in range(copies)]
-    workers, functions = plan.topology.workers, [function for function, _ in loaded]
+    workers = plan.topology.workers
+    functions = [function for function, _ in loaded]
 
     @functools.wraps(functions[0])
     async def algorithm(node: Any, replica: Any, **settings: Any) -> None:
@@ -47,16 +52,19 @@ def apart(plan: Experiment, copies: int) -> AlgorithmCopies:
 
 
 class SharedState:
-    """Watches the user's modules during a simulation of *plan*, from now on."""
+    """A watch over the module-level state of the user's code in a simulation of *plan*."""
 
     def __init__(self, plan: Experiment) -> None:
-        self._plan, path = plan, plan.document["algorithm"].get("path")
+        self._plan = plan
+        path = plan.document["algorithm"].get("path")
         self._watches = path is not None and plan.backend == "sim" and len(plan.topology.workers) > 1
         self._modules = list(modules_beside(path_of(path)).values()) if self._watches else []
         self._before = state_of(self._modules)
 
     def warnings(self, record: RunRecord) -> list[Warned]:
-        """Return a warning if the run *record* has changed state that ranks share, and if that mattered."""
+        """Return a warning if the run of *record* changed state that ranks share, and the result
+        depends on it.
+        """
         places = changed(self._before, state_of(self._modules)) if record.error is None else []
         if not places or not self._matters():
             return []
@@ -67,18 +75,27 @@ class SharedState:
         return [warned(SHARED, text, at=places[0])]
 
     def _matters(self) -> bool:
-        plan, size = self._plan, len(self._plan.topology.workers)
+        """Return whether a short run depends on which ranks share a copy of the code."""
+        plan = self._plan
+        size = len(self._plan.topology.workers)
         short = replace(plan, steps=min(plan.steps, STEPS), time_s=None, checkpoint=None)
         together = _result(short, 1)
+        # An algorithm that is not repeatable differs anyway, which says nothing about shared state.
         return together != _result(short, size) and together == _result(short, 1)
 
 
 def _result(plan: Experiment, copies: int) -> tuple[str, Any]:
-    """Return what must be equal of a run of *plan* with *copies* of the user's code."""
-    config_json = json.dumps(plan.document) + "\n"  # unlike that of the run itself
+    """Return the result of a run of *plan* with *copies* of the user's code, to compare."""
+    # The line feed keeps this plan apart from the cached one of the run itself.
+    config_json = json.dumps(plan.document) + "\n"
     remember(config_json, replace(plan, algorithm=apart(plan, copies).algorithm))
     job = ClusterJob(
-        names=plan.topology.workers, config_json=config_json, seed=plan.seed, topology=plan.topology, faults=plan.faults
+        names=plan.topology.workers,
+        config_json=config_json,
+        seed=plan.seed,
+        topology=plan.topology,
+        faults=plan.faults,
+        worlds=plan.worlds,
     )
     record = simulator().run_cluster(job)
     return record.trace_sha256, [type(record.error), *(node.weights_sha256 for node in record.nodes)]

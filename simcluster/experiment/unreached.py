@@ -1,4 +1,4 @@
-"""The parts of an experiment that its run never reached: faults, a stop rule, the changes of a trace."""
+"""Find the parts of an experiment that its run never reached: faults, a stop rule, traces, links."""
 
 from __future__ import annotations
 
@@ -12,21 +12,28 @@ from simcluster.fault_plans.kinds import Fault, Join, NodeFault
 from simcluster.runs import words
 from simcluster.runs.record import RunRecord
 from simcluster.runs.steps import steps_of
+from simcluster.topology.idle_links import idle_words, simulated_only
 from simcluster.topology.model.stragglers import Trace
 
 MOST_LINES = 10
 
 
 def unreached(plan: Experiment, to_come: Sequence[Fault], record: RunRecord) -> list[str]:
-    """Return a line for each fault of *plan* that is in *to_come* and did not happen in the run of *record*, for a stop
-    rule that did not end it, and for a trace that had not yet changed; at most ten lines, and none for a failed run.
+    """Return a line for each part of *plan* that was never reached; [] for a failed run.
+
+    Such a part is a fault in *to_come* that did not happen, a stop rule that did not end the run,
+    a trace before its first change, or links that no route uses. At most MOST_LINES are returned.
     """
     if record.error is not None:
         return []
     ended = f"the run ended at {_time(record.elapsed_s)}"
     found = [*_faults(plan, to_come, record, ended), *_stop_rules(plan, record, ended)]
-    if plan.backend == "sim":  # real nodes have the network and the devices that they have
-        found += _traces(plan, record.elapsed_s, ended)
+    if plan.backend == "sim":  # traces change simulated links and devices only
+        found += [*_traces(plan, record.elapsed_s, ended), *idle_words(plan.topology)]
+    else:
+        found += simulated_only(plan.topology)
+    if left_out := record.extra.get("faults_left_out"):
+        found.insert(0, f"the world acted {left_out:,} more times than the list of faults has")
     rest = len(found) - MOST_LINES
     return found if rest <= 0 else [*found[: MOST_LINES - 1], f"and {rest + 1} more were never reached"]
 
@@ -36,7 +43,8 @@ def _time(time_s: float) -> str:
 
 
 def _faults(plan: Experiment, to_come: Sequence[Fault], record: RunRecord, ended: str) -> Iterator[str]:
-    awaited = {id(fault.spec) for fault in to_come}  # the others happened before this run was resumed
+    # All other faults happened before the run was resumed.
+    awaited = {id(fault.spec) for fault in to_come}
     happened = Counter(_key(row["plan"]) for row in record.extra.get("faults", ()) if _counts(row, record.elapsed_s))
     for number, fault in enumerate(plan.faults, 1):
         key = _key(fault.spec)
@@ -57,8 +65,10 @@ def _key(spec: object) -> str:
 
 
 def _counts(row: Mapping[str, Any], elapsed_s: float) -> bool:
-    """Return whether the fault of *row*, as in summary.json, affected the run. An affected node was there; a link is
-    always there, and the launcher of real nodes may begin a fault of it just after they have ended.
+    """Return whether the fault of *row*, as in summary.json, happened before the run ended.
+
+    A fault of a node has a row only if the node was there. A fault of a link may have a row
+    although the launcher of real nodes began it just after they had ended.
     """
     if row["kind"] == "join":
         return row["spells_s"][-1][1] is not None
@@ -66,7 +76,7 @@ def _counts(row: Mapping[str, Any], elapsed_s: float) -> bool:
 
 
 def _stop_rules(plan: Experiment, record: RunRecord, ended: str) -> Iterator[str]:
-    """Yield the one of two stop rules that did not end the run."""
+    """If the run had two stop rules, yield a line for the one that did not end it."""
     if plan.time_s is None:
         return
     steps, _ = steps_of(record)
@@ -85,8 +95,9 @@ def _traces(plan: Experiment, elapsed_s: float, ended: str) -> Iterator[str]:
         if isinstance(straggler, Trace) and (first_s := _first(straggler.factors)) >= elapsed_s:
             yield f"the trace of {node.name} never changed: its first change is at {_time(first_s)}, {ended}"
     for link in plan.topology.links:
-        if link.trace is not None and (first_s := _first(link.trace.steps)) >= elapsed_s:
-            yield f"the trace of {link.name} never changed: its first change is at {_time(first_s)}, {ended}"
+        for key, trace in (("trace", link.trace), ("latency_trace", link.latency_trace)):
+            if trace is not None and (first_s := _first(trace.steps)) >= elapsed_s:
+                yield f"the {key} of {link.name} never changed: its first change is at {_time(first_s)}, {ended}"
 
 
 def _first(changes: Iterable[tuple[float, float]]) -> float:

@@ -1,4 +1,4 @@
-"""A rehearsal of training, after which a process has what torch loads and allocates only once."""
+"""Rehearse training, so that torch loads and allocates its parts before the run's clock starts."""
 
 from __future__ import annotations
 
@@ -16,20 +16,23 @@ from simcluster.process.loading import compiler_loads
 from simcluster.workloads import Workload, sgd
 
 COMPILER = "torch._dynamo"
-"""Torch's compiler. Torch imports it by itself in the midst of a run, which takes about as long as to import torch."""
+"""Torch's compiler. torch may import it in the middle of a run, which takes about as long as
+importing torch.
+"""
 
 PLAIN = frozenset({
     "ad_psgd", "all_reduce_dp", "choco_sgd", "d_psgd", "edp", "gradient_tracking", "k_async", "k_sync", "sgp",
     "softsync", "ssp", "sync_ps",
 })  # fmt: skip
-"""Algorithms that leave all arithmetic to the replica, unless they compress or take the model layer by layer."""
+"""Algorithms that leave all arithmetic to the replica, unless they compress or work by layers."""
 
 
 def needs_compiler(document: Mapping[str, Any]) -> bool:
     """Return whether torch may import its compiler in a run of the resolved *document*.
 
-    It does where costs are counted on tensors without values, which are those of parts of a model, of layers, of codecs
-    and of an algorithm's own arithmetic on many numbers, and for its own optimizers, which only user code has.
+    It does when costs are counted on tensors without values: of parts of a model, of layers, of
+    codecs, and of an algorithm's own arithmetic. torch's own optimizers also import it, but only
+    user code uses these.
     """
     algorithm = document["algorithm"]
     if document["numerics"] != "real" or own_code(document) or algorithm["name"] not in PLAIN:
@@ -39,9 +42,9 @@ def needs_compiler(document: Mapping[str, Any]) -> bool:
 
 
 def warm_up(*, with_compiler: bool) -> None:
-    """Count the costs of a tiny model and train it for a step.
+    """Count the costs of a tiny model, and train it for one step.
 
-    *with_compiler*: import the compiler first, and count the costs in parts, too.
+    If *with_compiler*, import the compiler first, and also count the costs of a model in parts.
     """
     if with_compiler:
         with compiler_loads():

@@ -1,1 +1,3 @@
-"""Fault plans: the kinds of faults, how they are read, and the log of what happened."""
+"""Fault plans: the kinds of faults, the reader of a plan, and the log of the faults that
+happened.
+"""

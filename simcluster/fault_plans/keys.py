@@ -1,4 +1,4 @@
-"""The table of faults: the class of each kind, and its keys in a file."""
+"""The table of the kinds of faults: the class of each kind, and its keys in a file."""
 
 from __future__ import annotations
 
@@ -13,7 +13,11 @@ REPEATED = ("every", "mean_every", "times")
 
 
 class OwnKey(NamedTuple):
-    """A key of one kind: the *field* that it fills, its *value*, and the error's *expected* if it is missing."""
+    """A key that only some kinds of faults have.
+
+    It fills *field* of the fault; *value* validates it, and *expected* describes a valid value in
+    the error for a missing key.
+    """
 
     field: str
     value: values.ValueValidator
@@ -21,10 +25,11 @@ class OwnKey(NamedTuple):
 
 
 class FaultKind(NamedTuple):
-    """A row of the table: the class to *make*, and its keys besides `kind` and `at`.
+    """A kind of fault: the class *make*, and the keys that a file may have besides `kind` and `at`.
 
-    *shared* are keys that every kind reads in the same way; of those of time, *required* must be given. *own* are keys
-    that fill fields of the class; all must be given.
+    *shared* are keys that several kinds have and that are read in the same way for each of them.
+    Those in *required* must be present. *own* are the keys that fill fields of the class; all must
+    be present.
     """
 
     make: type[Fault]
@@ -68,4 +73,4 @@ KINDS = {
     "bandwidth": FaultKind(kinds.Bandwidth, _LINK, own={"factor": _share("factor", "what is left of the bandwidth")}),
     "loss": FaultKind(kinds.Loss, _LINK, own={"probability": _share("probability", "the share of packets lost")}),
 }
-"""Every kind by name: the reader, the schema and the errors follow from it."""
+"""The kinds of faults by name. The reader, the schema and the error messages use this table."""

@@ -1,4 +1,7 @@
-"""Faults planned from Python. Each run inside `with simcluster.faults() as plan:` validates and has them."""
+"""Faults planned from Python.
+
+Each run inside `with simcluster.faults() as plan:` checks the plan and then suffers its faults.
+"""
 
 from __future__ import annotations
 
@@ -9,85 +12,91 @@ from typing import Any
 
 
 class FaultPlan:
-    """A list of *faults*, as in an experiment file. Each method adds one.
+    """A list of *faults* as in an experiment file. Each method adds one fault.
 
-    *at_s* is its start and *for_s* its duration, in seconds of the run; without *for_s* it never ends. In place of
-    *at_s*, *at_step* is a step of its node, after which it begins. *towards* names the one end of a link that is
-    affected; without it both directions are.
+    *at_s* is the start of a fault and *for_s* its duration, in seconds of the run; without *for_s*
+    the fault never ends. If *at_step* is given instead of *at_s*, the fault begins at the end of
+    that step of its node. *towards* is an end of the link, and only messages towards that end are
+    affected; without *towards*, both directions are.
     """
 
     def __init__(self) -> None:
         self.faults: list[dict[str, Any]] = []
 
     def crash(self, node: str, *, at_s: float | None = None, at_step: int | None = None) -> None:
-        """*node* dies."""
+        """Make *node* die."""
         self.add("crash", node=node, at_s=at_s, at_step=at_step)
 
     def restart(self, node: str, *, after_s: float, at_s: float | None = None, at_step: int | None = None) -> None:
-        """*node* dies, and starts from the beginning *after_s* later."""
+        """Make *node* die, and start it from the beginning *after_s* later."""
         self.add("restart", node=node, at_s=at_s, at_step=at_step, after_s=after_s)
 
     def join(self, node: str, *, at_s: float) -> None:
-        """*node* is absent until *at_s*, and then starts from the beginning."""
+        """Keep *node* absent until *at_s*, and then start it from the beginning."""
         self.add("join", node=node, at_s=at_s)
 
     def leave(
         self, node: str, *, at_s: float | None = None, at_step: int | None = None, notice_s: float | None = None
     ) -> None:
-        """*node* is asked to leave; it does at the end of its step, or is killed after *notice_s*."""
+        """Ask *node* to leave at the end of its step; kill it if it has not left after
+        *notice_s*.
+        """
         self.add("leave", node=node, at_s=at_s, at_step=at_step, notice_s=notice_s)
 
     def hang(
         self, node: str, *, at_s: float | None = None, at_step: int | None = None, for_s: float | None = None
     ) -> None:
-        """*node* does nothing, while its links stay up."""
+        """Make *node* do nothing, while its links stay up."""
         self.add("hang", node=node, at_s=at_s, at_step=at_step, for_s=for_s)
 
     def slow(
         self, node: str, *, factor: float, at_s: float | None = None, at_step: int | None = None,
         for_s: float | None = None,
     ) -> None:  # fmt: skip
-        """*node*'s work takes *factor* times as long."""
+        """Make *node*'s work take *factor* times as long."""
         self.add("slow", node=node, factor=factor, at_s=at_s, at_step=at_step, for_s=for_s)
 
     def cut(self, link: str, *, at_s: float, for_s: float | None = None, towards: str | None = None) -> None:
-        """No message passes *link*."""
+        """Stop all messages over *link*."""
         self.add("cut", link=link, towards=towards, at_s=at_s, for_s=for_s)
 
     def flap(
         self, link: str, *, at_s: float, for_s: float, period_s: float, down: float = 0.5, towards: str | None = None
     ) -> None:
-        """*link* is cut for the share *down* of each period."""
+        """Cut *link* for a fraction *down* of each period of *period_s*."""
         self.add("flap", link=link, towards=towards, at_s=at_s, for_s=for_s, period_s=period_s, down=down)
 
     def partition(self, *groups: Sequence[str], at_s: float, for_s: float | None = None) -> None:
-        """Nodes of different *groups* cannot reach each other."""
+        """Separate *groups*: nodes of different groups cannot reach each other."""
         self.add("partition", groups=[list(group) for group in groups], at_s=at_s, for_s=for_s)
 
     def reset(self, *groups: Sequence[str], at_s: float) -> None:
-        """Connections between nodes of different *groups* break, and are made again."""
+        """Break the connections between nodes of different *groups*, which then connect again."""
         self.add("reset", groups=[list(group) for group in groups], at_s=at_s)
 
     def latency(
         self, link: str, *, add_s: float, at_s: float, for_s: float | None = None, towards: str | None = None
     ) -> None:
-        """Every message over *link* takes *add_s* longer."""
+        """Make every message over *link* take *add_s* longer."""
         self.add("latency", link=link, towards=towards, add_s=add_s, at_s=at_s, for_s=for_s)
 
     def bandwidth(
         self, link: str, *, factor: float, at_s: float, for_s: float | None = None, towards: str | None = None
     ) -> None:
-        """*link* has *factor*, below 1, of its bandwidth."""
+        """Multiply the bandwidth of *link* by *factor*, which is below 1."""
         self.add("bandwidth", link=link, towards=towards, factor=factor, at_s=at_s, for_s=for_s)
 
     def loss(
         self, link: str, *, probability: float, at_s: float, for_s: float | None = None, towards: str | None = None
     ) -> None:
-        """A share of *link*'s packets is dropped."""
+        """Drop packets on *link* with *probability*."""
         self.add("loss", link=link, towards=towards, probability=probability, at_s=at_s, for_s=for_s)
 
     def add(self, kind: str, **settings: Any) -> None:
-        """Add a fault with the keys of a file; at_s=0.1 is `at: 0.1 s`, and None is absent."""
+        """Add a fault of *kind*, with the *settings* as keys of an experiment file.
+
+        For example, at_s=0.1 becomes `at: 0.1 s`. A setting of None is left out.
+        """
         # repr keeps every bit of a float.
         given = {
             name.removesuffix("_s"): f"{value!r} s" if name.endswith("_s") else value
@@ -102,7 +111,9 @@ _plans: ContextVar[tuple[FaultPlan, ...]] = ContextVar("plans of faults that hol
 
 @contextmanager
 def faults() -> Iterator[FaultPlan]:
-    """Yield a plan of faults for the runs made inside the block, in addition to those of their experiments."""
+    """Yield a plan of faults for the runs inside the block, in addition to the faults of their
+    experiments.
+    """
     plan = FaultPlan()
     token = _plans.set((*_plans.get(), plan))
     try:

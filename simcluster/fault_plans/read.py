@@ -1,8 +1,11 @@
-"""Reads the faults of an experiment: targets, kinds and times. Reports all problems at once."""
+"""Read the faults of an experiment: their targets, kinds and times.
+
+All problems are reported at once.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from math import inf
 from typing import Any
@@ -17,17 +20,22 @@ from simcluster.fault_plans.keys import AT_STEP, KINDS, REPEATED, SHARE_DOWN
 from simcluster.fault_plans.kinds import NOTICE_S, Fault, Spell, united
 from simcluster.rng import numpy_stream
 from simcluster.topology import Link, Topology
+from simcluster.topology.model.parallel import LinkNames
 from simcluster.units import TIMES, parse_latency
 
 SPELLS_LIMIT = 10_000
-"""Limit on the spells of one fault: a flap of an hour with periods of a third of a second."""
+"""Limit on the spells of one fault. A flap of an hour reaches it with periods of a third of a
+second.
+"""
 
 FAULTS_LIMIT = 10_000
 SPELLS_IN_ALL_LIMIT = 1_000_000
 
 
 def read_faults(reading: DocumentReading, cluster: Topology | None, seed: int) -> tuple[Fault, ...]:
-    """Return the faults of the document, in its order; without a *cluster*, nodes and links are not checked."""
+    """Return the faults in the document, in the same order. Without a *cluster*, the names of nodes
+    and links are not checked.
+    """
     faults = reading.document.data.get("faults") or []
     if not isinstance(faults, list):
         reading.bad(("faults",), "a list of faults, each like {kind: crash, node: NAME, at: TIME}")
@@ -37,11 +45,11 @@ def read_faults(reading: DocumentReading, cluster: Topology | None, seed: int) -
         return ()
     found: list[Fault] = []
     joins: set[int] = set()
-    # Looked up once for all faults. A link has either spelling.
+    # Build these tables once for all faults.
     ranks = links = None
     if cluster is not None and faults:
         ranks = {name: rank for rank, name in enumerate(cluster.workers)}
-        links = {either: link for link in cluster.links for either in (link.name, f"{link.b}-{link.a}")}
+        links = cluster.links, LinkNames([(link.a, link.b) for link in cluster.links])
     spells = 0
     for number, spec in enumerate(faults):
         if len(reading.problems) > MOST_PROBLEMS:
@@ -63,18 +71,18 @@ def read_faults(reading: DocumentReading, cluster: Topology | None, seed: int) -
 
 @dataclass
 class _FaultReader:
-    """Reads one fault. Missing or invalid values are reported, and read as None.
+    """A reader of one fault. A missing or invalid value is reported, and read as None.
 
-    Without a cluster, *ranks* and *links*, by name, are None.
+    *ranks* and *links* map names to values; without a cluster, both are None.
     """
 
     reading: DocumentReading
     ranks: Mapping[str, int] | None
-    links: Mapping[str, Link] | None
+    links: tuple[Sequence[Link], LinkNames] | None
     seed: int
     number: int
     spec: Any
-    period_s: float | None = None  # of a flap, and the share of it that is cut
+    period_s: float | None = None  # a flap's period; the link is cut for the fraction *down* of each
     down: float = 0.5
 
     def makes(self, of_kind: type[Fault]) -> bool:
@@ -103,7 +111,7 @@ class _FaultReader:
         step = self.spec.get(AT_STEP)
         return self.kind.make(spells=spells, step=step, spec=dict(self.spec), **settings)
 
-    # when
+    # The times of the fault.
 
     def spells(self) -> tuple[Spell, ...] | None:
         at_s = self.at_s()
@@ -114,7 +122,9 @@ class _FaultReader:
         return united([spell for start_s in starts for spell in self.spells_from(start_s, lasts_s)])
 
     def at_s(self) -> float | None:
-        """Return the start of the first spell in seconds of the run, or after its step."""
+        """Return the start of the first spell, in seconds of the run or, with `at_step`, after that
+        step.
+        """
         if not self.fields.has(AT_STEP):
             self.needs("at", "the time of the first one, like 1.5 s" + (", or at_step" if AT_STEP in self.keys else ""))
             return self.fields.value("at", values.quantity(parse_latency, TIMES))
@@ -124,7 +134,10 @@ class _FaultReader:
         return None if self.fields.value(AT_STEP, values.whole(1, MOST_STEPS)) is None else 0.0
 
     def spells_from(self, start_s: float, lasts_s: float) -> Iterator[Spell]:
-        """Yield the spells of one start: several for a flap; for a join, the time before it."""
+        """Yield the spells that one start leads to.
+
+        A flap has one spell per period, and the spell of a join is the time before the start.
+        """
         if not self.makes(kinds.Flap):
             yield (0.0, start_s) if self.makes(kinds.Join) else (start_s, start_s + lasts_s)
             return
@@ -139,7 +152,10 @@ class _FaultReader:
             number += 1
 
     def duration(self) -> float | None:
-        """Return the duration of each spell: inf if the file does not say, 0 for a moment."""
+        """Return the duration of each spell in seconds.
+
+        It is infinite if the file states none, and 0 for a reset.
+        """
         if self.makes(kinds.Reset):
             return 0.0
         key = next((key for key in ("after", "notice") if key in self.keys), "for")
@@ -154,7 +170,7 @@ class _FaultReader:
         return self.fields.value(key, values.time)
 
     def starts(self, at_s: float | None) -> list[float] | None:
-        """Return the start of each spell."""
+        """Return the start of each spell in seconds; None if a value is missing or invalid."""
         given = [key for key in ("every", "mean_every") if self.fields.has(key)]
         if not given and not self.fields.has("times"):
             return None if at_s is None else [at_s]
@@ -174,14 +190,14 @@ class _FaultReader:
         gaps = numpy_stream(self.seed, "faults", str(self.number)).exponential(gap_s, times - 1)
         return [at_s, *(at_s + gaps.cumsum()).tolist()]
 
-    # what
+    # The target of the fault.
 
     def needs(self, key: str, expected: str) -> None:
         if not self.fields.has(key):
             self.fields.problem(key, expected=expected)
 
     def settings(self) -> dict[str, Any]:
-        """Return the fault's own fields."""
+        """Return the fields of the fault's class, apart from those that all faults have."""
         if self.makes(kinds.Flap):
             self.needs("period", "a time, like 500 ms")
             self.period_s = self.fields.value("period", values.time)
@@ -207,15 +223,18 @@ class _FaultReader:
         return rank
 
     def link(self) -> dict[str, Any]:
-        """Return the link's name in the topology, and the end that a one-way fault is towards."""
+        """Return the fields *link*, the link's name in the topology, and *towards*, None for both
+        directions.
+        """
         self.needs("link", "the name of a link, like pi5-mini1")
         name, towards = self.fields.get("link"), self.fields.get("towards")
-        found = self.links.get(name) if self.links is not None and isinstance(name, str) else None
-        if found is None:
+        links, names = self.links or ((), LinkNames(()))
+        index = names.index(name)
+        if index is None:
             if name is not MISSING and self.links is not None:
-                known = (link.name for link in self.links.values())
-                self.fields.problem("link", expected=f"a link: {nearest(str(name), known)}")
+                self.fields.problem("link", expected=f"a link: {names.expected(name)}")
             return {"link": "", "towards": None}
+        found = links[index]
         if towards is MISSING:
             return {"link": found.name, "towards": None}
         if towards not in (found.a, found.b):

@@ -1,56 +1,46 @@
-"""The part of a machine on which the engine of a language model computes: one thread of the CPU.
-
-Everything that predicts or starts an engine takes its topology from here, until stages move to accelerators.
-"""
+"""The processor that a node's part of a language model computes on: an accelerator, or CPU cores."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from dataclasses import replace
+from collections import Counter
 
-from simcluster.errors import Problem, raise_all
-from simcluster.topology import Device, Topology
-from simcluster.topology.model.compute import ACCELERATORS, AUTO, CPU, kind_of
+import msgspec
+import torch
+
+from simcluster.compute import device_of
+from simcluster.process.intra_op import usable_cores, use_threads
+from simcluster.topology import Topology
+from simcluster.topology.model.model import Node
 
 
-def engine_topology(topology: Topology, backend: str = "sim") -> Topology:
-    """Return *topology* with each device as an engine uses it, as far as there are numbers of its CPU. Raise UsageError
-    for real nodes that ask for an accelerator.
+class NodeProcessor(msgspec.Struct, frozen=True):
+    """The device and the CPU threads that a node computes with, from its topology.
+
+    *compute* names the device, and *threads* limits the CPU threads. If *threads* is None, the node
+    uses an equal share of the cores of its machine, which runs *sharing* nodes.
     """
-    problems, nodes, alike = list[Problem](), {}, dict[int, Device]()
-    for name, node in topology.nodes.items():
-        nodes[name] = node
-        if node.device is None:
-            continue
-        device = node.device
-        if kind_of(node.compute) in ACCELERATORS and backend != "sim":
-            expected = "cpu or auto: the engine computes with one CPU thread"
-            problems.append(Problem(f"nodes.{name}.compute", f"{node.compute!r} on a real node", expected))
-        elif not _is_alone(device) and (device.threads > 1 or device.computes_on != CPU or node.compute != CPU):
-            if id(device) not in alike:  # only to find the same again
-                alike[id(device)] = (device.cpu or device).on_one_thread()
-            nodes[name] = replace(node, device=alike[id(device)], compute=CPU)
-    raise_all(problems)
-    return replace(topology, nodes=nodes) if alike else topology
+
+    compute: str
+    threads: int | None
+    sharing: int
+
+    def device(self) -> torch.device:
+        """Return the device. Raise UsageError if this machine does not have it."""
+        return device_of(self.compute)
+
+    def use_threads(self) -> None:
+        """Let the calling thread compute with all CPU threads of this node."""
+        use_threads(self.threads or max(1, usable_cores() // self.sharing))
 
 
-def told(topology: Topology, names: Sequence[str]) -> Iterator[str]:
-    """Yield which nodes of *names* the engine does not use as *topology* asks."""
-    asked: dict[str, list[str]] = {}
-    for name in names:
-        node = topology.nodes[name]
-        if node.device is not None and _is_alone(node.device):
-            words = f"times of {node.compute} without numbers of the CPU, which is all that the engine uses"
-        elif node.compute not in (CPU, AUTO) or (node.device is not None and node.device.computes_on != CPU):
-            words = f"{node.compute} is one CPU thread, which is all that the engine uses"
-        else:
-            continue
-        asked.setdefault(words, []).append(name)
-    for words, those in asked.items():
-        few = ", ".join(those[:8]) + (f" and {len(those) - 8} more" if len(those) > 8 else "")
-        yield f"compute: {words}: {few}"
+def processors_of(topology: Topology) -> dict[str, NodeProcessor]:
+    """Return node -> its processor, for all workers."""
+    workers = [topology.nodes[name] for name in topology.workers]
+    counts = Counter(map(_machine, workers))
+    return {node.name: NodeProcessor(node.compute, node.threads, counts[_machine(node)]) for node in workers}
 
 
-def _is_alone(device: Device) -> bool:
-    """Return whether all numbers of *device* are an accelerator's."""
-    return device.computes_on != CPU and device.cpu is None and device.name == "custom"
+def _machine(node: Node) -> str:
+    """Return the name or address of the machine that runs *node*, or "" if that is this machine."""
+    address = node.ssh or node.address or ""
+    return node.machine or ("" if address.startswith("127.") or address == "localhost" else address)

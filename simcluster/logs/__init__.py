@@ -1,1 +1,1 @@
-"""Logging to files and to Loki."""
+"""Logging of processes, to standard error or to Loki."""

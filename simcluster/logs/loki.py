@@ -1,7 +1,8 @@
-"""Log lines pushed to Loki from a separate thread, so that logging never waits for Loki.
+"""Push log lines to Loki from a separate thread, so that logging never waits for Loki.
 
-Lines that do not fit into the queue or are rejected are dropped, and their number is logged at the end. Batches are
-pushed in order, but a line may arrive twice: a lost answer looks like a failed push.
+Lines that do not fit into the queue, or that Loki rejects, are dropped; their number is logged at
+the end. Batches are pushed in order. A line may arrive twice, since a lost answer looks like a
+failed push.
 """
 
 from __future__ import annotations
@@ -16,14 +17,20 @@ from collections.abc import Callable
 from logging.handlers import QueueHandler, QueueListener
 from typing import Any
 
-from simcluster.errors import Problem, UsageError
+from simcluster.errors import UsageError
 
 PATH = "/loki/api/v1/push"
+# The maximum numbers of lines that wait, and of lines in one push.
 QUEUE, BATCH = 10_000, 500
-TRIES, FIRST_WAIT_S, MOST_WAIT_S = 5, 0.5, 8.0
-CALL_S, CLOSE_S = 5.0, 3.0
+TRIES = 5
+FIRST_WAIT_S = 0.5
+MOST_WAIT_S = 8.0
+CALL_S = 5.0
+CLOSE_S = 3.0
+"""The time to push the remaining lines at the end: a command must not hang because Loki is down."""
+
 LABELS = ("job", "component", "host", "level", "rank")
-"""Labels to search by: few values each, so that Loki keeps few streams."""
+"""The labels to search by: each has few values, since Loki keeps a stream for each combination."""
 
 log = logging.getLogger("simcluster.loki")
 
@@ -32,14 +39,17 @@ Entry = tuple[dict[str, str], str, str]
 
 
 def parse_url(url: str) -> tuple[type[http.client.HTTPConnection], str, int, str]:
-    """Return (class of connection, host, port, path) of "http(s)://HOST[:PORT][/PREFIX]". Raise UsageError."""
+    """Return (class of connection, host, port, path) of "http(s)://HOST[:PORT][/PREFIX]". Raise
+    UsageError for any other URL.
+    """
     try:
         parts = urllib.parse.urlsplit(url)
         port = parts.port
     except ValueError:
-        parts, port = urllib.parse.urlsplit(""), None
+        parts = urllib.parse.urlsplit("")
+        port = None
     if parts.scheme not in ("http", "https") or not parts.hostname or parts.username or parts.query or parts.fragment:
-        raise UsageError(Problem("--loki", repr(url), "http://HOST:PORT or https://HOST, without a name or password"))
+        raise UsageError("--loki", repr(url), "http://HOST:PORT or https://HOST, without a name or password")
     secure = parts.scheme == "https"
     kind = http.client.HTTPSConnection if secure else http.client.HTTPConnection
     prefix = parts.path.rstrip("/")
@@ -47,7 +57,10 @@ def parse_url(url: str) -> tuple[type[http.client.HTTPConnection], str, int, str
 
 
 class Loki(QueueHandler):
-    """Sends lines of *formatter*, JSON with LABELS as keys, to the Loki at *url*; *dropped* counts lost lines."""
+    """A handler that sends log lines to the Loki at *url*; *dropped* counts lost lines.
+
+    *formatter* must return JSON with LABELS as keys.
+    """
 
     def __init__(self, url: str, formatter: logging.Formatter, sleep: Callable[[float], object] | None = None) -> None:
         lines: queue.Queue[Any] = queue.Queue(QUEUE)
@@ -72,7 +85,7 @@ class Loki(QueueHandler):
             self.dropped += 1
 
     def close(self) -> None:
-        """Push the remaining lines for at most CLOSE_S."""
+        """Push the remaining lines, for at most CLOSE_S; log the number of lost lines."""
         if not self._closed:
             self._closed = True
             stopping = threading.Thread(target=self._pusher.stop, daemon=True)
@@ -86,7 +99,10 @@ class Loki(QueueHandler):
 
 
 class Pusher(QueueListener):
-    """Pushes in a thread; a batch is the lines that arrived while the last push was in flight."""
+    """The thread that pushes *lines* to the Loki at *url*.
+
+    A batch consists of the lines that arrived while the last push was in flight, at most BATCH.
+    """
 
     def __init__(self, url: str, lines: queue.Queue[Any], sleep: Callable[[float], object] | None) -> None:
         super().__init__(lines)
@@ -112,7 +128,8 @@ class Pusher(QueueListener):
 
     def _push(self) -> None:
         batch, self._batch = self._batch, []
-        body, wait_s = json.dumps(streams(batch)), FIRST_WAIT_S
+        body = json.dumps(streams(batch))
+        wait_s = FIRST_WAIT_S
         for attempt in range(TRIES if batch else 0):
             if self.is_over.is_set():
                 return
@@ -127,7 +144,7 @@ class Pusher(QueueListener):
                 wait_s = min(2 * wait_s, MOST_WAIT_S)
 
     def _post(self, body: str) -> int | None:
-        """Return the status of the answer, or None without an answer."""
+        """Push *body*; return the HTTP status of the answer, None if there is no answer."""
         connection = self._kind(self._host, self._port, timeout=CALL_S)
         try:
             connection.request("POST", self._path, body.encode(), {"Content-Type": "application/json"})
@@ -139,7 +156,7 @@ class Pusher(QueueListener):
 
 
 def streams(batch: list[Entry]) -> dict[str, Any]:
-    """Return *batch* in the form of Loki's push API: lines grouped by labels, in order."""
+    """Return *batch* in the format of Loki's push API: lines grouped by labels, in order."""
     found: dict[tuple[tuple[str, str], ...], list[list[str]]] = {}
     for labels, time_ns, line in batch:
         found.setdefault(tuple(labels.items()), []).append([time_ns, line])

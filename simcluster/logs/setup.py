@@ -1,6 +1,7 @@
-"""Logging of a run's processes: lines of text, or of JSON for machines, optionally pushed to Loki.
+"""Set up the logging of a run's processes: as lines of text or JSON, optionally pushed to Loki.
 
-Every JSON line has job, component, host, rank, level, time and message; one with a traceback also has exception.
+Every JSON line has job, component, host, rank, level, time and message; a line with a traceback
+also has exception.
 """
 
 from __future__ import annotations
@@ -27,7 +28,10 @@ _LEVELLED = re.compile(r"\d{4}-\d\d-\d\d \d\d:\d\d:\d\d,\d{3} (DEBUG|INFO|WARNIN
 
 @dataclass(frozen=True)
 class LogSettings:
-    """How a process logs, and its identity. *rank* is None unless it is a node; *loki* is a URL, if given."""
+    """The log format of a process, and its identity in log lines.
+
+    *rank* is None unless the process is a node. *loki* is the URL of a Loki, or "".
+    """
 
     format: str = "text"
     level: str = "warning"
@@ -51,18 +55,21 @@ def current() -> LogSettings:
 
 
 def about(**changes: Any) -> None:
-    """Add to this process's identity: its job, component or rank."""
+    """Change the identity of this process in log lines: its job, component or rank."""
     global _settings
     _settings = replace(_settings, **changes)
 
 
 def level_of_nodes() -> str:
-    """Return the level of a run's nodes: this process's if its logging was set up, else info, which goes to files."""
+    """Return the log level for the nodes of a run.
+
+    It is the level of this process if its logging was set up, else info: nodes log to files.
+    """
     return "info" if _settings == LogSettings(job=_settings.job) else _settings.level
 
 
 def is_below(line: str) -> bool:
-    """Return whether *line*, printed by a node, is a log line of text below the level of this process."""
+    """Return whether *line*, printed by a node, is a text log line below this process's level."""
     found = _LEVELLED.match(line)
     return found is not None and not logging.getLogger().isEnabledFor(getattr(logging, found[1]))
 
@@ -85,7 +92,7 @@ def check(settings: LogSettings) -> None:
 
 
 def configure(settings: LogSettings, stream: TextIO | None = None) -> None:
-    """Log by *settings* to *stream*, by default standard error, until `close`."""
+    """Log with *settings* to *stream*, by default standard error, until `close`."""
     global _settings
     close()
     _settings = settings
@@ -107,22 +114,25 @@ def formatter(settings: LogSettings) -> logging.Formatter:
 
 
 def close() -> None:
-    """Flush the handlers, for a short time at most, and restore the logging of before `configure`."""
+    """Flush the handlers, for a limited time, and restore the logging as it was before
+    `configure`.
+    """
     global _settings
     root = logging.getLogger()
     if _handlers:
         root.setLevel(logging.WARNING)
     while _handlers:
-        handler = _handlers.pop()  # Loki first: the other handler still reports the lines that it lost
+        handler = _handlers.pop()  # close Loki first: the other handler then reports its lost lines
         root.removeHandler(handler)
         handler.close()
     _settings = LogSettings()
 
 
 def log_as_node(settings: LogSettings) -> None:
-    """Configure logging of a node's process; with JSON, its program's output is logged, too.
+    """Configure the logging of a node's process. If the format is JSON, also log the output of its
+    program.
 
-    A node started by hand with logging options keeps them.
+    A node that was started by hand with logging options keeps them.
     """
     if _handlers:
         about(component=settings.component, job=settings.job, rank=settings.rank)
@@ -137,7 +147,10 @@ def log_as_node(settings: LogSettings) -> None:
 
 
 def wrapped(name: str, line: str) -> str:
-    """Return *line*, printed by node *name* on another machine, as JSON; unchanged if it is a JSON log line."""
+    """Return *line*, which node *name* on another machine printed, as a JSON log line.
+
+    A line that is a JSON log line already keeps its content.
+    """
     try:
         found = json.loads(line)
     except ValueError:
@@ -149,7 +162,7 @@ def wrapped(name: str, line: str) -> str:
 
 
 def fields(record: logging.LogRecord) -> dict[str, Any]:
-    """Return *record* as plain values, with those that its `extra` gives as `fields`."""
+    """Return *record* as JSON values, including the mapping `fields` in its `extra`."""
     settings = _settings
     found: dict[str, Any] = {
         "time": datetime.fromtimestamp(record.created, UTC).isoformat(timespec="microseconds"),
@@ -169,17 +182,19 @@ def fields(record: logging.LogRecord) -> dict[str, Any]:
 
 
 class JsonLines(logging.Formatter):
-    """Formats a record as one line of JSON."""
+    """A formatter that returns a record as one line of JSON."""
 
     def format(self, record: logging.LogRecord) -> str:
         return json.dumps(fields(record))
 
 
 class Lines(io.TextIOBase):
-    """A stream that logs its lines at any level: a program's output is meant to be seen."""
+    """A text stream that logs its lines, whatever the log level: users want to see program output."""
 
     def __init__(self, name: str, level: int) -> None:
-        self._name, self._level, self._begun = f"simcluster.printed.{name}", level, ""
+        self._name = f"simcluster.printed.{name}"
+        self._level = level
+        self._begun = ""
 
     def writable(self) -> bool:
         return True

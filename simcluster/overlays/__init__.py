@@ -1,7 +1,8 @@
-"""Overlays: the neighbours of each rank in a decentralized algorithm, independent of the network below.
+"""Overlays: the neighbours of each rank in a decentralized algorithm, independent of the physical
+network.
 
-A name, a mapping, a file or a networkx graph (setting.py) becomes an `Overlay` of neighbours and weights, which every
-rank computes by itself.
+`setting.py` turns a name, a mapping, a file or a networkx graph into an `Overlay` with neighbours
+and weights. Every rank computes the overlay for itself.
 """
 
 from simcluster.overlays.neighbourhood import Neighbourhood as Neighbourhood

@@ -1,10 +1,11 @@
-"""A rank's neighbours over all rounds: which of them are gone, and the gossip operations.
+"""The neighbours of a rank over all rounds, and the gossip operations with those that are not gone.
 
-A round sends to all neighbours, receives from all, and takes the weighted mean. With M bytes, latency a, bandwidth B
-and deg neighbours: a + deg M/B if a node has one link, a + M/B if it has one per neighbour.
+In a round, a rank sends to all neighbours, receives from all, and takes the weighted mean. With M
+bytes, latency a, bandwidth B and deg neighbours, a round takes a + deg M/B if a node has one link,
+and a + M/B if it has one link per neighbour.
 
-Gossip has two models that must not be confused: each rank's, which the run evaluates during training, and the mean over
-all ranks, which the papers' theorems are about.
+Gossip has two models, which differ: each rank's own model, which the run evaluates during training,
+and the mean over all ranks, which the theorems in the papers are about.
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ from torch import Tensor
 
 from simcluster.collectives import flatten, ring_all_reduce, unflatten
 from simcluster.compute import unaccompanied
+from simcluster.compute.running import weighted_sum
 from simcluster.errors import ABSENT, ENDED, PeerLost
 from simcluster.overlays.hearing import heard
 from simcluster.overlays.overlay import Overlay
@@ -28,22 +30,27 @@ from simcluster.workloads import Replica
 
 @dataclass
 class Swapped:
-    """The result of a round: *messages*, and the *losses* of ranks that sent none or were not reached (*unsent*)."""
+    """The result of a round: *messages* by rank, and *losses* by rank for the ranks that sent none.
+
+    *unsent* has the ranks that this rank's message did not reach.
+    """
 
     messages: dict[int, Message] = field(default_factory=dict)
     losses: dict[int, PeerLost] = field(default_factory=dict)
     unsent: set[int] = field(default_factory=set)
 
     def by_rank(self, me: int, mine: Sequence[Tensor]) -> dict[int, Sequence[Tensor]]:
-        """Return the tensors of the messages and *mine*, of rank *me*, in rank order."""
+        """Return rank -> tensors in rank order: those of the messages, and *mine* for rank *me*."""
         return dict(sorted({me: mine, **{rank: message.tensors for rank, message in self.messages.items()}}.items()))
 
 
 async def swap(node: Transport, to: Collection[int], sources: Collection[int], tag: str, content: Sendable) -> Swapped:
-    """Send *content* to each of *to* and receive from each of *sources*, all concurrently, under *tag*.
+    """Send *content* under *tag* to each rank in *to*, and receive from each rank in *sources*, all
+    concurrently.
 
-    Losses do not hold up the exchange with the other neighbours. A peer that a send finds lost is not waited for: it
-    may have rejoined at once, in its first round.
+    The loss of one neighbour does not delay the exchange with the others. If sending raises a
+    neighbour's loss, its message is not awaited either: the neighbour may have rejoined already and
+    be in its first round.
     """
     done = Swapped()
     receiving: dict[int, asyncio.Task[None]] = {}
@@ -72,45 +79,51 @@ async def swap(node: Transport, to: Collection[int], sources: Collection[int], t
 
 
 def mix(weights: Mapping[int, float], tensors: Mapping[int, Sequence[Tensor]]) -> list[Tensor]:
-    """Return sum_j w_j x_j, tensor by tensor, added in rank order."""
-    (first, weight), *rest = sorted(weights.items())
-    total = [tensor * weight for tensor in tensors[first]]
-    for rank, weight in rest:
-        for into, tensor in zip(total, tensors[rank], strict=True):
-            into.add_(tensor, alpha=weight)
-    return total
+    """Return sum_j w_j x_j over the ranks j in *weights*, for each tensor, added in rank order."""
+    ranks = sorted(weights)
+    return weighted_sum([tensors[rank] for rank in ranks], [weights[rank] for rank in ranks])
 
 
 class Neighbourhood:
-    """The neighbours of *node* on *graph*. A neighbour that is *gone* or joins late stays out.
+    """The neighbours of *node* in *graph*. A neighbour that is lost or joins late takes no further
+    part.
 
-    *bears_losses*: whether a rank continues without its lost neighbours, even with none left. If not, a round
-    raises the PeerLost; so where the mean of all is needed, no checkpoint holds weights that were mixed after a loss.
+    *bears_losses*: continue without lost neighbours, even if no neighbour is left. Otherwise a
+    round raises the PeerLost; algorithms that need the mean of all ranks choose this, so that no
+    checkpoint holds weights that were mixed after a loss.
     """
 
     def __init__(self, node: Transport, graph: Overlay, *, bears_losses: bool = True) -> None:
-        self.node, self.graph, self.bears_losses = node, graph, bears_losses
+        self.node = node
+        self.graph = graph
+        self.bears_losses = bears_losses
         self.gone: dict[int, PeerLost] = {}
         self._out, self._into = graph.ever(node.rank)
 
     @classmethod
     async def meet(cls, node: Transport, graph: Overlay, *, bears_losses: bool = True) -> Neighbourhood:
-        """Return the neighbours, noting those absent. Raise PeerLost if this rank joined after the end."""
+        """Return the Neighbourhood of *node*, and note which neighbours are absent.
+
+        Raise PeerLost if this rank joined only after the others had ended.
+        """
         found = cls(node, graph, bears_losses=bears_losses)
         await found._note_absent(graph.neighbours(node.rank))
         return found
 
     async def swap(self, step: int, tag: str, content: Sendable) -> Swapped:
-        """Send *content* to all receivers of this rank in the round of *step*, and receive from all its senders.
+        """Exchange *content* in the round of *step*: send it to this rank's receivers, and receive
+        from its senders.
 
-        Raise PeerLost if losses are not tolerated, or if they leave a rank that could only send.
+        Raise PeerLost if a neighbour is lost and losses are not tolerated, or if all senders are
+        lost but a receiver is left.
         """
         me, number = self.node.rank, step - 1
         to = [rank for rank in self.graph.receivers(me, number) if rank not in self.gone]
         sources = [rank for rank in self.graph.senders(me, number) if rank not in self.gone]
         came = await swap(self.node, to, sources, f"{tag}/{step}", content)
         for rank in [rank for rank, message in came.messages.items() if message.incarnation]:
-            # It joined after others had begun without it, and before this rank did: their rounds are not its own.
+            # The sender rejoined after others had begun without it, so its rounds do not match
+            # theirs.
             del came.messages[rank]
             came.losses[rank] = PeerLost(rank, reason=ABSENT)
         self.gone |= came.losses
@@ -125,37 +138,50 @@ class Neighbourhood:
         return came
 
     def weights(self, step: int, came: Swapped) -> dict[int, float]:
-        """Return this rank's row of W for what *came* at *step*; it keeps the weights of absent neighbours."""
+        """Return this rank's row of W at *step*, with the weights of senders that are absent from
+        *came* added to its own weight.
+        """
         me, number = self.node.rank, step - 1
         absent = [rank for rank in self.graph.senders(me, number) if rank not in came.messages]
         return self.graph.weights(me, number, absent)
 
     async def mix(self, step: int, x: Sequence[Tensor]) -> list[Tensor]:
-        """Swap *x* and return sum_j W_ij x_j over this rank and its neighbours."""
+        """Exchange *x* with all neighbours, and return sum_j W_ij x_j over this rank and its
+        neighbours.
+        """
         came = await self.swap(step, "weights", pack(*x))
         return mix(self.weights(step, came), came.by_rank(self.node.rank, x))
 
     async def consensus(
         self, step: int, every: int, replica: Replica, x: Sequence[Tensor] | None = None
     ) -> dict[str, float]:
-        """Return the distance of *replica* from the mean of all ranks' *x*, to record; empty between *every* steps.
+        """Return the squared distance of *replica* from the mean of all ranks' *x*, as metrics to
+        record.
 
-        *every* 0 means never. *x* defaults to the weights of the replicas.
+        Return no metrics unless *step* is a multiple of *every*, or if *every* is 0. *x* defaults
+        to the weights of the replica.
         """
         if not every or step % every:
             return {}
-        node = unaccompanied(self.node)  # a look changes nothing
+        node = unaccompanied(self.node)  # a measurement must not exchange running statistics
         mean = await self._mean_of_all(node, replica.parameters if x is None else x, f"consensus/{step}")
         return {"consensus": _squared_distance(replica.parameters, mean)}
 
     async def end_with_mean(self, replica: Replica, x: Sequence[Tensor] | None = None) -> None:
-        """Record the distance of *replica* from the mean of all ranks' *x*, and load the mean."""
+        """Record the squared distance of *replica* from the mean of all ranks' *x*, and load the
+        mean.
+
+        *x* defaults to the weights of the replica.
+        """
         mean = await self._mean_of_all(self.node, replica.parameters if x is None else x, "output")
         self.node.record(step=replica.steps, consensus=_squared_distance(replica.parameters, mean))
         replica.load(mean)
 
     async def _mean_of_all(self, node: Transport, x: Sequence[Tensor], tag: str) -> list[Tensor]:
-        """Return the mean, bit-identical on every rank. Raise the first loss if any rank is gone: there is no mean."""
+        """Return the mean of all ranks' *x*, bit-identical on every rank.
+
+        Raise PeerLost if a neighbour is gone.
+        """
         for lost in self.gone.values():
             raise lost
         return unflatten(await ring_all_reduce(node, flatten(x), tag) / node.size, x)
@@ -170,9 +196,10 @@ class Neighbourhood:
         self._check_not_left_behind(ranks)
 
     def _check_not_left_behind(self, ranks: Collection[int]) -> None:
-        """Raise PeerLost if all *ranks* are gone and one of them ended its rounds without this rank.
+        """Raise PeerLost if all *ranks* are gone and one of them has ended its algorithm.
 
-        That happens only to a rank that joined late or rejoined. A rank that lost all neighbours trains alone.
+        In that case this rank joined late or rejoined, and the others finished without it. If all
+        were lost by failures instead, this rank continues alone.
         """
         losses = [lost for rank, lost in self.gone.items() if rank in ranks]
         for lost in losses if len(losses) == len(ranks) else ():
@@ -181,7 +208,7 @@ class Neighbourhood:
 
 
 def _squared_distance(a: Sequence[Tensor], b: Sequence[Tensor]) -> float:
-    """Return |a - b|^2, unknown where nothing is computed."""
+    """Return |a - b|^2, or UNKNOWN if the tensors have no values."""
     if any(tensor.is_meta for tensor in a):
         return UNKNOWN
     return sum(float((mine - other).square().sum()) for mine, other in zip(a, b, strict=True))

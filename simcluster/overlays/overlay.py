@@ -1,6 +1,7 @@
-"""The edges and weights of each round, computed by every rank alike.
+"""The edges and weights of an overlay in each round. Every rank computes them for itself.
 
-Ranks are always returned in ascending order, so sums over neighbours have the same order everywhere.
+Ranks are always returned in ascending order, so that every rank adds its neighbours in the same
+order.
 """
 
 from __future__ import annotations
@@ -32,23 +33,27 @@ class Round:
 
     @property
     def balanced(self) -> bool:
-        """Whether a rank can compute doubly stochastic weights from what it knows of its neighbours."""
+        """Whether the round has doubly stochastic weights that a rank can compute from the degrees
+        of its neighbours.
+        """
         return self.symmetric or len({len(ranks) for ranks in (*self.receivers, *self.senders)}) == 1
 
 
 class Overlay:
-    """*size* ranks with the edges *graph_of*(round) in round 0, 1, ...
+    """An overlay of *size* ranks. Round t has the edges *graph_of*(*key_of*(t)), for t = 0, 1, ...
 
-    *window*: number of rounds that together must be connected. *repeats*: whether the rounds then repeat; if not, any
-    two ranks may become neighbours. *key_of*: rounds with equal keys have equal graphs. Raise Misfit unless every rank
-    can reach every other.
+    Rounds with equal keys have equal graphs. *window*: the number of rounds, from the first, whose
+    edges together must connect every rank to every other; if they do not, raise Misfit. *repeats*:
+    whether the rounds after the window repeat it; if not, any two ranks may become neighbours.
     """
 
     def __init__(
         self, size: int, graph_of: Callable[[int], Graph], *, window: int = 1, repeats: bool = True,
         key_of: Callable[[int], int] = lambda round_: 0,
     ) -> None:  # fmt: skip
-        self.size, self.window, self.repeats = size, window, repeats
+        self.size = size
+        self.window = window
+        self.repeats = repeats
         self._key_of = key_of
         self._drawn = lru_cache(maxsize=64)(lambda key: _round(graph_of(key), size))
         self._first = [self.round(number) for number in range(window)]
@@ -60,16 +65,18 @@ class Overlay:
 
     @property
     def balanced(self) -> bool:
-        """Whether every round has doubly stochastic weights: it is symmetric, or has one in- and out-degree."""
+        """Whether every round has doubly stochastic weights: its edges go both ways, or all in- and
+        out-degrees are equal.
+        """
         return all(each.balanced for each in self._first)
 
     @property
     def symmetric(self) -> bool:
-        """Whether every edge goes both ways, in every round."""
+        """Whether every edge goes both ways in every round."""
         return all(each.symmetric for each in self._first)
 
     def round(self, number: int) -> Round:
-        """Return the edges of round *number*, from 0."""
+        """Return the edges of round *number*; rounds count from 0."""
         return self._drawn(self._key_of(number))
 
     def receivers(self, rank: int, number: int = 0) -> tuple[int, ...]:
@@ -81,12 +88,14 @@ class Overlay:
         return self.round(number).senders[rank]
 
     def neighbours(self, rank: int) -> tuple[int, ...]:
-        """Return the ranks that *rank* exchanges anything with in any round."""
+        """Return the ranks that *rank* sends to or receives from in any round."""
         receivers, senders = self.ever(rank)
         return tuple(sorted(receivers | senders))
 
     def ever(self, rank: int) -> tuple[frozenset[int], frozenset[int]]:
-        """Return (the ranks that *rank* ever sends to, the ranks that ever send to it)."""
+        """Return (the ranks that *rank* sends to in some round, the ranks that send to it in some
+        round).
+        """
         if not self.repeats:
             others = frozenset(range(self.size)) - {rank}
             return others, others
@@ -94,12 +103,15 @@ class Overlay:
         return receivers, frozenset(other for each in self._first for other in each.senders[rank])
 
     def weights(self, rank: int, number: int = 0, lost: Collection[int] = ()) -> dict[int, float]:
-        """Return row *rank* of W in round *number*: the weights of itself and of each rank that sends to it.
+        """Return row *rank* of W in round *number*: the weights of *rank* itself and of each rank
+        that sends to it.
 
-        Metropolis weights (Xiao and Boyd 2004), 1 / (1 + the larger degree of the two), if edges go both ways;
-        uniform ones, 1 / (1 + degree), if all ranks have one in-degree and out-degree. The rank keeps the rest, so W
-        is doubly stochastic. It also keeps the weights of *lost* neighbours: if edges go both ways, W stays doubly
-        stochastic among the survivors. Raise ValueError if there are no such weights.
+        If edges go both ways, these are Metropolis weights (Xiao and Boyd 2004): 1 / (1 + the
+        larger degree of the two ranks). If all in- and out-degrees are equal, each weight is 1 / (1
+        + degree). In both cases the rank's own weight is the remainder, so W is doubly stochastic.
+        The weights of *lost* neighbours are added to the rank's own weight; if edges go both ways,
+        W stays doubly stochastic among the survivors. Raise ValueError for an overlay that is not
+        balanced.
         """
         edges = self.round(number)
         if not edges.balanced:
@@ -111,11 +123,17 @@ class Overlay:
         return dict(sorted(row.items()))
 
     def share(self, rank: int, number: int = 0, lost: Collection[int] = ()) -> float:
-        """Return the share that *rank* sends to each receiver, and keeps as well; columns of shares sum to 1."""
+        """Return the share of its value that *rank* sends to each receiver in round *number*, and
+        also keeps.
+
+        The shares of a rank add up to 1.
+        """
         return 1.0 / (1 + sum(other not in lost for other in self.receivers(rank, number)))
 
     def matrix(self, number: int = 0, lost: Collection[int] = ()) -> Matrix:
-        """Return W of round *number*, a row of `weights` per rank; rows and columns of *lost* ranks are 0."""
+        """Return W of round *number*: row i holds the `weights` of rank i; the rows and columns of
+        *lost* ranks are 0.
+        """
         matrix = np.zeros((self.size, self.size))
         for rank in set(range(self.size)).difference(lost):
             row = self.weights(rank, number, lost)
@@ -123,7 +141,9 @@ class Overlay:
         return matrix
 
     def push_matrix(self, number: int = 0, lost: Collection[int] = ()) -> Matrix:
-        """Return P of round *number*, a column of `share` per rank."""
+        """Return P of round *number*: column i holds the `share` of rank i in the rows of its
+        receivers and of rank i itself.
+        """
         matrix = np.zeros((self.size, self.size))
         for rank in set(range(self.size)).difference(lost):
             others = {rank, *self.receivers(rank, number)}.difference(lost)
@@ -132,10 +152,12 @@ class Overlay:
 
     @cached_property
     def asking(self) -> frozenset[int]:
-        """One of two sides of the ranks such that the edges between the sides connect all ranks.
+        """One of two halves of the ranks, chosen such that the edges between the halves connect all
+        ranks.
 
-        Even against odd ranks if these connect, which halves a complete graph; else even against odd distance from
-        rank 0, so that every edge of a spanning tree crosses.
+        If the edges between even and odd ranks connect all, the half is the even ranks; this splits
+        a complete graph evenly. Otherwise it is the ranks at an even distance from rank 0, so that
+        every edge of a spanning tree joins the two halves.
         """
         edges = [part for each in self._first for part in (each.receivers, each.senders)]
         neighbours = [set(itertools.chain.from_iterable(part[rank] for part in edges)) for rank in range(self.size)]
@@ -148,7 +170,11 @@ class Overlay:
 
 
 def spectral_gap(matrix: Matrix) -> float:
-    """Return 1 - |lambda_2| of a stochastic *matrix*: 1 averages in one round, 0 never."""
+    """Return 1 - |lambda_2| of a stochastic *matrix*.
+
+    With a gap of 1, a single round computes the mean; with a gap of 0, rounds do not converge to
+    it.
+    """
     if len(matrix) == 1:
         return 1.0
     return 1.0 - float(sorted(abs(np.linalg.eigvals(matrix)))[-2])
@@ -162,17 +188,13 @@ def _round(graph: Graph, size: int) -> Round:
     return Round(receivers, senders)
 
 
-def _union(size: int, rounds: Collection[Round]) -> networkx.DiGraph[int]:
-    graph: networkx.DiGraph[int] = networkx.DiGraph()
-    graph.add_nodes_from(range(size))
-    graph.add_edges_from((a, b) for each in rounds for a, others in enumerate(each.receivers) for b in others)
-    return graph
-
-
 def _distances(adjacent: Sequence[Collection[int]]) -> dict[int, int]:
-    """Return the distance from rank 0 of each rank that it reaches over the edges *adjacent*, nearest first."""
+    """Return rank -> distance from rank 0 over the edges *adjacent*, nearest ranks first.
+
+    Ranks that cannot be reached are left out.
+    """
     found, reached = {0: 0}, [0]
-    for rank in reached:  # grows
+    for rank in reached:  # the list grows while it is read: breadth-first search
         for other in adjacent[rank]:
             if other not in found:
                 found[other] = found[rank] + 1
@@ -183,7 +205,9 @@ def _distances(adjacent: Sequence[Collection[int]]) -> dict[int, int]:
 def _check_connected(size: int, rounds: Sequence[Round]) -> None:
     if len(rounds) == 1 and all(len(_distances(edges)) == size for edges in (rounds[0].receivers, rounds[0].senders)):
         return
-    graph = _union(size, rounds)
+    graph: networkx.DiGraph[int] = networkx.DiGraph()
+    graph.add_nodes_from(range(size))
+    graph.add_edges_from((a, b) for each in rounds for a, others in enumerate(each.receivers) for b in others)
     parts = sorted(sorted(part) for part in networkx.weakly_connected_components(graph))
     if len(parts) > 1:
         raise Misfit(f"a connected graph, not one of {len(parts)} parts: {_in_words(parts)}")

@@ -1,4 +1,5 @@
-"""An overlay as written in an experiment: a name (`ring`), or a mapping (`{kind: random_regular, degree: 3}`).
+"""The setting of an overlay in an experiment: a name (`ring`), or a mapping (`{kind:
+random_regular, degree: 3}`).
 
     overlay: one_peer_exponential
     overlay: {kind: torus, rows: 3}
@@ -7,7 +8,8 @@
     overlay: {kind: file, path: friends.graphml}                           # or node-link JSON
     overlay: {kind: cycle, of: [ring, {kind: edges, edges: [[0, 2]]}]}     # in turn
 
-Random graphs depend only on the run's seed, or the overlay's if set: every rank draws the same.
+Random graphs depend only on the run's seed, or on the overlay's if it has one, so every rank draws
+the same graphs.
 """
 
 from __future__ import annotations
@@ -17,34 +19,35 @@ import json
 from collections.abc import Callable, Mapping, Sequence
 from functools import lru_cache, partial
 from pathlib import Path
-from typing import Any, Final, get_type_hints
+from typing import Any, get_type_hints
 
 import networkx
 import pydantic
 
 from simcluster.documents.graph_names import node_name
-from simcluster.errors import Problem, UsageError, nearest
+from simcluster.errors import UsageError, nearest
 from simcluster.overlays.overlay import Overlay
 from simcluster.overlays.shapes import DRAWN, PLAIN, Graph, Misfit, hops, one_peer_exponential
 from simcluster.rng import numpy_stream
 
-OF_DRAWN: Final = ("seed", "every")
-OTHERS: Final = ("cycle", "file", "one_peer_exponential")
-KINDS: Final = tuple(sorted((*PLAIN, *DRAWN, *OTHERS)))
-DRAWS: Final = 100
-"""Maximum number of draws until a random graph is connected."""
+OF_DRAWN = ("seed", "every")
+OTHERS = ("cycle", "file", "one_peer_exponential")
+KINDS = tuple(sorted((*PLAIN, *DRAWN, *OTHERS)))
+DRAWS = 100
+"""Limit on the attempts to draw a random graph that is connected."""
 
 MOST_BYTES = 64 * 2**20
 INVALID = (ValueError, TypeError, KeyError, SyntaxError, StopIteration, RecursionError, networkx.NetworkXError)
-"""Errors of json and networkx for a file with other content."""
+"""Errors that json and networkx raise for a file that does not hold a graph."""
 
 Setting = str | Mapping[str, Any]
 
 
 def overlay_of(setting: Setting | Graph, size: int, seed: int) -> Overlay:
-    """Return the overlay of *setting*, or of a networkx graph of ranks, for *size* ranks of a run with *seed*.
+    """Return the overlay of *size* ranks that *setting*, or a networkx graph, describes.
 
-    Raise UsageError if there is none.
+    *seed* is the seed of the run. Raise UsageError if *setting* is invalid or does not fit this
+    size.
     """
     try:
         if isinstance(setting, networkx.Graph):
@@ -52,13 +55,15 @@ def overlay_of(setting: Setting | Graph, size: int, seed: int) -> Overlay:
         return _known(json.dumps(resolved(setting)), size, seed)
     except Misfit as misfit:
         shown = setting if isinstance(setting, str) else dict(setting)
-        raise UsageError(Problem("overlay", repr(shown), str(misfit))) from None
+        raise UsageError("overlay", repr(shown), str(misfit)) from None
 
 
 def resolved(setting: Setting, folder: Path | None = None, names: Sequence[str] = ()) -> Setting:
-    """Return *setting* without files and worker names, valid anywhere. Raise Misfit with all problems.
+    """Return *setting* with files replaced by edges and workers' names by ranks.
 
-    *folder* is the base of relative paths; *names* are the workers' names by rank.
+    The result does not depend on the folder or the names: relative paths in *setting* are relative
+    to *folder* (by default the working directory), and *names* has the workers' names by rank.
+    Raise Misfit if the setting is invalid.
     """
     if isinstance(setting, str):
         if setting in ("cycle", "file"):
@@ -84,7 +89,10 @@ def resolved(setting: Setting, folder: Path | None = None, names: Sequence[str] 
 
 @lru_cache(maxsize=16)
 def _known(setting_json: str, size: int, seed: int) -> Overlay:
-    """Return the overlay; computed once per process, since a simulator has hundreds of ranks in one."""
+    """Return the overlay of the setting that *setting_json* encodes.
+
+    It is cached, since a simulator has hundreds of ranks in one process.
+    """
     setting = json.loads(setting_json)
     if size == 1:
         return Overlay(1, lambda key: networkx.empty_graph(1))
@@ -94,7 +102,9 @@ def _known(setting_json: str, size: int, seed: int) -> Overlay:
     parts = [_graphs(each, size, seed) for each in setting["of"]]
 
     def in_turn(round_: int) -> Graph:
-        """Each part continues where it stopped."""
+        """Return the graph of *round_*: the parts alternate, and each continues with its next
+        round.
+        """
         graph_of, _, _, key_of = parts[round_ % len(parts)]
         return graph_of(key_of(round_ // len(parts)))
 
@@ -104,7 +114,7 @@ def _known(setting_json: str, size: int, seed: int) -> Overlay:
 
 
 _Graphs = tuple[Callable[[int], Graph], int, bool, Callable[[int], int]]
-"""(graph of a key, rounds in a window, whether they repeat, key of a round)."""
+"""(key -> graph, number of rounds in a window, whether windows repeat, round -> key)."""
 
 
 def _graphs(setting: Setting, size: int, seed: int) -> _Graphs:
@@ -120,14 +130,16 @@ def _graphs(setting: Setting, size: int, seed: int) -> _Graphs:
         return lambda key: PLAIN[kind](size, **arguments), 1, True, lambda round_: 0
     own_seed, every = arguments.pop("seed"), arguments.pop("every")
     draw = partial(_draw, kind, arguments, size, seed if own_seed is None else own_seed)
-    draw(0)  # raises if there is no such graph
+    draw(0)  # raises Misfit now if no graph has these settings
     if every is None:
         return draw, 1, True, lambda round_: 0
     return draw, 1, False, lambda round_: round_ // every
 
 
 def _draw(kind: str, arguments: Mapping[str, Any], size: int, seed: int, number: int) -> Graph:
-    """Return draw *number*: the first connected one of at most DRAWS graphs, or the last."""
+    """Return random graph *number*: the first of at most DRAWS draws that is connected, otherwise
+    the last draw.
+    """
     for attempt in range(DRAWS):
         rng = numpy_stream(seed, "overlay", kind, str(number), str(attempt))
         graph: Graph = DRAWN[kind](size, rng, **arguments)
@@ -137,7 +149,10 @@ def _draw(kind: str, arguments: Mapping[str, Any], size: int, seed: int, number:
 
 
 def _arguments(given: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the settings of one kind, with defaults. Raise Misfit with all problems."""
+    """Return the settings in *given*, without the kind, and with defaults filled in.
+
+    Raise Misfit with all problems.
+    """
     kind = given.get("kind")
     if kind not in KINDS:
         raise Misfit(f"a kind of overlay: {nearest(str(kind), KINDS)}" if kind else f"a kind: {', '.join(KINDS)}")
@@ -159,7 +174,7 @@ def _arguments(given: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _settings(kind: str) -> tuple[dict[str, Any], dict[str, Any]]:
-    """Return (types, defaults) of a kind's settings."""
+    """Return (setting -> type, setting -> default) for a *kind* of overlay."""
     if kind in OTHERS:
         return {}, {}
     make = PLAIN.get(kind) or DRAWN[kind]
@@ -180,7 +195,10 @@ def _refuse_unknown(given: Mapping[str, Any], known: Sequence[str]) -> None:
 
 
 def _from_file(path: Path) -> dict[str, Any]:
-    """Return the setting equivalent to the file at *path*. Raise Misfit with what the file should have been."""
+    """Return the setting equivalent to the graph in the file at *path*.
+
+    Raise Misfit if the file cannot be read or does not hold a graph.
+    """
     try:
         if path.stat().st_size > MOST_BYTES:
             raise Misfit(f"a file of at most {MOST_BYTES // 2**20} MiB at {path}")
@@ -202,13 +220,20 @@ def _from_file(path: Path) -> dict[str, Any]:
 
 
 def from_graph(graph: Graph) -> dict[str, Any]:
-    """Return the setting equivalent to a networkx *graph*: {kind: edges, ...}, with nodes named as in a topology."""
+    """Return the setting {kind: edges, ...} equivalent to a networkx *graph*.
+
+    The nodes of the graph are ranks, or are named as in a topology.
+    """
     pairs = [[end if _is_rank(end) else node_name(end) for end in pair] for pair in graph.edges()]
     return {"kind": "edges", "edges": pairs, "directed": graph.is_directed()}
 
 
 def _ranks_of(edges: Sequence[Any], names: Sequence[str]) -> list[list[int]]:
-    """Return *edges* between ranks and *names* of workers as pairs of ranks. Raise Misfit for an unknown name."""
+    """Return *edges* as pairs of ranks.
+
+    The ends of edges are ranks or workers' *names*, which are in rank order. Raise Misfit for an
+    unknown name.
+    """
     numbers = {name: rank for rank, name in enumerate(names)}
     pairs = []
     for edge in edges:

@@ -1,27 +1,30 @@
-"""The graphs of overlays, by name: edges between ranks.
+"""The functions that make an overlay's graph of ranks, by name.
 
-A shape is a function of the world size and, if random, of a generator; its keyword arguments are its settings.
+A function takes the world size and, if the graph is random, a generator. Its keyword arguments are
+the settings of the overlay.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
-from typing import TYPE_CHECKING, Annotated, Any, Final, TypeAlias
+from typing import TYPE_CHECKING, Annotated, Any
 
 import networkx
 import numpy as np
 from pydantic import Field, PositiveInt
 
 if TYPE_CHECKING:
-    Graph: TypeAlias = networkx.Graph[Any]
+    Graph = networkx.Graph[Any]
 else:
-    Graph = networkx.Graph  # knows no parameters at run time
+    Graph = networkx.Graph  # at run time the class takes no type parameters
 
 Probability = Annotated[float, Field(ge=0, le=1)]
 
 
 class Misfit(ValueError):
-    """No such graph exists for the given number of nodes; the text is what was expected."""
+    """The error for a setting that no graph with this number of nodes satisfies. Its message says
+    what was expected.
+    """
 
 
 def ring(size: int) -> Graph:
@@ -30,7 +33,11 @@ def ring(size: int) -> Graph:
 
 
 def torus(size: int, *, rows: PositiveInt | None = None) -> Graph:
-    """Return a grid, row by row, with rings as rows and columns: as square as possible, or of *rows* rows."""
+    """Return a grid of ranks, numbered row by row, in which each row and each column is closed into
+    a ring.
+
+    It has *rows* rows; by default it is as square as possible.
+    """
     rows = rows or max(d for d in range(1, int(size**0.5) + 1) if size % d == 0)
     columns, rest = divmod(size, rows)
     if rest or min(rows, columns) < 2:
@@ -40,20 +47,27 @@ def torus(size: int, *, rows: PositiveInt | None = None) -> Graph:
 
 
 def hypercube(size: int) -> Graph:
-    """Join ranks that differ in one bit."""
+    """Return the graph with an edge between any two ranks whose binary numbers differ in exactly
+    one bit.
+    """
     if size & (size - 1):
         raise Misfit(f"a power of two of workers, not {size}")
     return _joined(size, ((rank, rank ^ (1 << bit)) for bit in range(hops(size)) for rank in range(size)))
 
 
 def exponential(size: int) -> Graph:
-    """Return the directed graph from each rank to those 1, 2, 4, ... ahead (Assran et al. 2019; Ying et al. 2021)."""
+    """Return the directed graph with edges from each rank to the ranks 1, 2, 4, ... after it.
+
+    See Assran et al. 2019 and Ying et al. 2021.
+    """
     pairs = ((rank, (rank + 2**hop) % size) for hop in range(hops(size)) for rank in range(size))
     return _joined(size, pairs, directed=True)
 
 
 def one_peer_exponential(size: int, round_: int) -> Graph:
-    """Return one edge per rank of `exponential`: in round t to the rank 2^(t mod log2 n) ahead."""
+    """Return the graph with one edge of `exponential` per rank: in round t, to the rank 2^(t mod
+    log2 n) after it.
+    """
     distance = 2 ** (round_ % hops(size))
     return _joined(size, ((rank, (rank + distance) % size) for rank in range(size)), directed=True)
 
@@ -73,8 +87,11 @@ def random_regular(size: int, rng: np.random.Generator, *, degree: PositiveInt) 
 
 
 def small_world(size: int, rng: np.random.Generator, *, degree: PositiveInt, rewire: Probability = 0.1) -> Graph:
-    """Return a ring with edges to *degree* nearest neighbours, a share *rewire* of them rewired (Watts and Strogatz
-    1998)."""
+    """Return a ring in which each rank has edges to its *degree* nearest neighbours, and each edge
+    is rewired at random with probability *rewire*.
+
+    See Watts and Strogatz 1998.
+    """
     if degree >= size or degree % 2:
         raise Misfit(f"an even degree below the number of workers, {size}")
     graph: Graph = networkx.watts_strogatz_graph(size, degree, rewire, seed=_seed(rng))
@@ -82,13 +99,15 @@ def small_world(size: int, rng: np.random.Generator, *, degree: PositiveInt, rew
 
 
 def erdos_renyi(size: int, rng: np.random.Generator, *, probability: Probability) -> Graph:
-    """Join every pair with this *probability*."""
+    """Return a graph in which each pair of ranks has an edge with *probability*."""
     graph: Graph = networkx.gnp_random_graph(size, probability, seed=_seed(rng))
     return graph
 
 
 def edges(size: int, *, edges: list[tuple[int, int]], directed: bool = False) -> Graph:
-    """Join pairs of ranks, (sender, receiver) if *directed*."""
+    """Return the graph with *edges*, which are pairs of ranks: (sender, receiver) if *directed*. An
+    edge from a rank to itself is dropped.
+    """
     for rank in (rank for pair in edges for rank in pair):
         if not 0 <= rank < size:
             raise Misfit(f"edges between ranks 0 to {size - 1}, not {rank}")
@@ -106,7 +125,7 @@ def _seed(rng: np.random.Generator) -> int:
     return int(rng.integers(2**32))
 
 
-PLAIN: Final[Mapping[str, Callable[..., Any]]] = {
+PLAIN: Mapping[str, Callable[..., Any]] = {
     "complete": lambda size: networkx.complete_graph(size),
     "edges": edges,
     "exponential": exponential,
@@ -116,6 +135,6 @@ PLAIN: Final[Mapping[str, Callable[..., Any]]] = {
     "star": lambda size: networkx.star_graph(size - 1),  # rank 0 is the centre
     "torus": torus,
 }
-DRAWN: Final[Mapping[str, Callable[..., Any]]] = {
+DRAWN: Mapping[str, Callable[..., Any]] = {
     shape.__name__: shape for shape in (erdos_renyi, random_regular, small_world)
 }

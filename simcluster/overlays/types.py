@@ -1,6 +1,7 @@
-"""Types for an algorithm's setting `overlay`, validated with the experiment, before anything is written.
+"""The types of an algorithm's setting `overlay`.
 
-Without a world, only names and types are checked; the algorithm checks the rest when it starts.
+The setting is validated with the experiment, before anything is written. Outside of an experiment,
+only names and types are checked, and the algorithm checks the rest when it starts.
 """
 
 from __future__ import annotations
@@ -8,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Any, Final, TypeAlias
+from typing import Annotated, Any
 
 from pydantic import AfterValidator, ValidationInfo, WithJsonSchema
 from pydantic_core import PydanticCustomError
@@ -21,7 +22,10 @@ from simcluster.overlays.shapes import Misfit
 
 @dataclass(frozen=True)
 class World:
-    """The world to validate a setting against, as pydantic's validation context: {"world": World(...)}."""
+    """The facts of an experiment that the validation of a setting needs.
+
+    Pydantic's validation context has them under "world".
+    """
 
     folder: Path
     names: tuple[str, ...]
@@ -29,7 +33,11 @@ class World:
 
 
 def overlay_for(setting: Any, size: int, seed: int, refuse: Callable[[Overlay], str] = lambda overlay: "") -> Overlay:
-    """Return `overlay_of`'s overlay. Raise UsageError also if *refuse* returns an objection."""
+    """Return the overlay of *setting* for *size* ranks.
+
+    Raise UsageError if *setting* is invalid or does not fit, or if *refuse* returns an objection to
+    the overlay.
+    """
     overlay = overlay_of(setting, size, seed)
     if against := refuse(overlay):
         raise UsageError(f"overlay {setting!r}: expected {against}")
@@ -37,17 +45,19 @@ def overlay_for(setting: Any, size: int, seed: int, refuse: Callable[[Overlay], 
 
 
 def unbalanced(overlay: Overlay) -> str:
-    """Return an objection to an overlay without doubly stochastic weights."""
+    """Return an objection if *overlay* has no doubly stochastic weights, otherwise ""."""
     return "" if overlay.balanced else "undirected edges, or the same number in and out everywhere; sgp takes others"
 
 
 def moving(overlay: Overlay) -> str:
-    """Return an objection to an overlay that changes."""
+    """Return an objection if *overlay* changes between rounds, otherwise ""."""
     return "a graph that does not change" if overlay.changing else ""
 
 
 def unfixed(overlay: Overlay) -> str:
-    """Return an objection to an overlay that changes, or has no doubly stochastic weights."""
+    """Return an objection if *overlay* changes or has no doubly stochastic weights, otherwise
+    "".
+    """
     return moving(overlay) or unbalanced(overlay)
 
 
@@ -69,15 +79,15 @@ def _checked(refuse: Callable[[Overlay], str]) -> Callable[[Setting, ValidationI
     return check
 
 
-_KIND: Final = {"properties": {"kind": {"enum": list(KINDS)}}, "required": ["kind"]}
-_NAMES: Final = [name for name in KINDS if name not in ("cycle", "file")]
-_SCHEMA: Final = WithJsonSchema({"anyOf": [{"enum": _NAMES}, {"type": "object", **_KIND}]})
+_KIND = {"properties": {"kind": {"enum": list(KINDS)}}, "required": ["kind"]}
+_NAMES = [name for name in KINDS if name not in ("cycle", "file")]
+_SCHEMA = WithJsonSchema({"anyOf": [{"enum": _NAMES}, {"type": "object", **_KIND}]})
 
-AnyOverlay: TypeAlias = Annotated[str | dict[str, Any], AfterValidator(_checked(lambda overlay: "")), _SCHEMA]
+AnyOverlay = Annotated[str | dict[str, Any], AfterValidator(_checked(lambda overlay: "")), _SCHEMA]
 """Any connected overlay."""
-BalancedOverlay: TypeAlias = Annotated[str | dict[str, Any], AfterValidator(_checked(unbalanced)), _SCHEMA]
+BalancedOverlay = Annotated[str | dict[str, Any], AfterValidator(_checked(unbalanced)), _SCHEMA]
 """An overlay with doubly stochastic weights."""
-StaticOverlay: TypeAlias = Annotated[str | dict[str, Any], AfterValidator(_checked(moving)), _SCHEMA]
-"""An overlay that does not change."""
-FixedOverlay: TypeAlias = Annotated[str | dict[str, Any], AfterValidator(_checked(unfixed)), _SCHEMA]
-"""An overlay that does not change, with doubly stochastic weights."""
+StaticOverlay = Annotated[str | dict[str, Any], AfterValidator(_checked(moving)), _SCHEMA]
+"""An overlay that is the same in every round."""
+FixedOverlay = Annotated[str | dict[str, Any], AfterValidator(_checked(unfixed)), _SCHEMA]
+"""An overlay that is the same in every round and has doubly stochastic weights."""

@@ -1,1 +1,1 @@
-"""Paths that users give, and files in folders that may come from elsewhere."""
+"""User-supplied paths, and safe access to files in untrusted directories."""

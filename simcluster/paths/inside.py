@@ -1,7 +1,8 @@
-"""Files in a folder that may come from somewhere else: no symbolic link in it is followed, nothing outside is touched.
+"""Access files in a directory that may come from elsewhere, without following symbolic links.
 
-Every function takes the folder as its user named it, which may be a link, and the names below it, none of which may be:
-they are opened one by one relative to the one before, so a link that appears later is refused as well.
+Every function takes the directory as the user named it, which may be a link, and names below it,
+which may not be links. Each name is opened relative to the open directory before it, so a link that
+appears in between is refused as well.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ from typing import BinaryIO
 from simcluster.process.platforms import need_unix
 
 PARTIAL = ".partial-"
-"""Begins the names of files that are not whole yet."""
+"""The prefix of the names of files that are not complete yet."""
 
 if sys.platform == "win32":
     _FOLDER = _NO_LINK = 0
@@ -27,6 +28,7 @@ if sys.platform == "win32":
 else:
     _FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC
     _NO_LINK = os.O_NOFOLLOW
+    # O_NONBLOCK: to open a named pipe must not block; `_regular` then refuses it.
     _PLAIN = os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
 
 Content = bytes | Callable[[BinaryIO], object]
@@ -35,9 +37,12 @@ Content = bytes | Callable[[BinaryIO], object]
 
 @contextmanager
 def opened(folder: Path, *names: str, make: bool = False) -> Iterator[int]:
-    """Open the folder *names* below *folder*, and make what is missing of it if *make*. Raises OSError.
+    """Open the directory *names* below *folder*; if *make*, create missing directories.
 
-    Raises UsageError on Windows, where names cannot be opened relative to an open folder.
+    Yield its descriptor.
+
+    Raise OSError if that fails, and UsageError on Windows, which cannot open names relative to a
+    directory.
     """
     need_unix("a run folder")
     if make:
@@ -57,9 +62,10 @@ def opened(folder: Path, *names: str, make: bool = False) -> Iterator[int]:
 
 
 def write_whole(folder: Path, *names: str, content: Content, durable: bool = True) -> None:
-    """Write *content* to the file *names* below *folder*: whole, and on the disk if *durable*, or not at all.
+    """Write *content* to the file *names* below *folder*, completely or not at all; sync it to disk
+    if *durable*.
 
-    Raises OSError, with nothing left behind; the file is then as it was before.
+    Raise OSError if that fails; the file is then as before, and no partial file is left.
     """
     with opened(folder, *names[:-1]) as place:
         stage(place, names[-1], content, durable)
@@ -67,7 +73,7 @@ def write_whole(folder: Path, *names: str, content: Content, durable: bool = Tru
 
 
 def stage(place: int, name: str, content: Content, durable: bool = True) -> None:
-    """Write *content* under a name that `put` then makes *name*, in the open folder *place*."""
+    """Write *content* to a partial file in the open directory *place*, for `put` to rename."""
     partial = PARTIAL + name
     remove_from(place, partial)
     try:
@@ -84,7 +90,7 @@ def stage(place: int, name: str, content: Content, durable: bool = True) -> None
 
 
 def put(place: int, name: str, into: int | None = None) -> None:
-    """Make what was staged in *place* the file *name*, there or in the open folder *into*."""
+    """Rename the staged file in *place* to *name*, there or in the open directory *into*."""
     try:
         os.replace(PARTIAL + name, name, src_dir_fd=place, dst_dir_fd=place if into is None else into)
     except OSError:
@@ -92,27 +98,22 @@ def put(place: int, name: str, into: int | None = None) -> None:
         raise
 
 
-def sync(place: int) -> None:
-    """Have the names in the open folder *place* on the disk as well."""
-    os.fsync(place)
-
-
 def remove_from(place: int, name: str) -> None:
-    """Remove the file, or the link, *name* from the open folder *place*, if it is there and that can be done."""
+    """Remove the file or link *name* from the open directory *place*; ignore failures."""
     with suppress(OSError):
         os.unlink(name, dir_fd=place)
 
 
 def remove(folder: Path, *names: str) -> None:
-    """Remove the file, or the link, *names* below *folder*, if it is there and that can be done."""
+    """Remove the file or link *names* below *folder*; ignore failures."""
     with suppress(OSError), opened(folder, *names[:-1]) as place:
         remove_from(place, names[-1])
 
 
 def listed(folder: Path, *names: str) -> list[str]:
-    """Return the names in the folder *names* below *folder*, sorted; none if there is no such folder.
+    """Return the sorted names in the directory *names* below *folder*; [] if it does not exist.
 
-    Raises OSError if it is a link.
+    Raise OSError if it is a link.
     """
     try:
         with opened(folder, *names) as place:
@@ -122,12 +123,15 @@ def listed(folder: Path, *names: str) -> list[str]:
 
 
 def open_file(folder: Path, *names: str) -> BinaryIO:
-    """Open the regular file *names* below *folder* for reading. Raises OSError."""
+    """Open the regular file *names* below *folder* for reading. Raise OSError if that fails."""
     return io.FileIO(_regular(folder, names, os.O_RDONLY), "rb")
 
 
 def read(folder: Path, *names: str, most_bytes: int) -> bytes:
-    """Return the content of the regular file *names* below *folder*. Raises OSError, also for one that is larger."""
+    """Return the content of the regular file *names* below *folder*.
+
+    Raise OSError if it cannot be read or is larger than *most_bytes*.
+    """
     with open_file(folder, *names) as file:
         size_bytes = os.fstat(file.fileno()).st_size
         if size_bytes > most_bytes:
@@ -136,12 +140,15 @@ def read(folder: Path, *names: str, most_bytes: int) -> bytes:
 
 
 def append_to(folder: Path, *names: str) -> int:
-    """Open the regular file *names* below *folder* for appending, and make it if it is missing. Raises OSError."""
+    """Open the regular file *names* below *folder* for appending; return its descriptor.
+
+    A missing file is created. Raise OSError if the file cannot be opened or is not a regular file.
+    """
     return _regular(folder, names, os.O_WRONLY | os.O_CREAT | os.O_APPEND)
 
 
 def links(folder: Path, *inner: Sequence[str]) -> list[Path]:
-    """Return the symbolic links in *folder*, and in each folder of *inner* below it that is one."""
+    """Return the symbolic links in *folder*, and in each existing directory of *inner* below."""
     found = []
     for names in ((), *inner):
         with suppress(FileNotFoundError, NotADirectoryError), opened(folder, *names) as place:

@@ -1,6 +1,6 @@
-"""The name that leads to the last of several runs: a link to a directory next to it, called by that name and more.
+"""The link NAME to the last of several runs, which are directories NAME-... next to it.
 
-It is the only link that is looked into before a run's directory is opened; any other one is only where the user said.
+It is the only symbolic link that the library resolves; others may be in paths of the user.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from simcluster.paths.inside import PARTIAL
 
 
 def last_run(path: str | os.PathLike[str]) -> Path:
-    """Return the directory of the last run if *path* is a name that leads to it, else *path*."""
+    """Return the directory of the last run if *path* is a link to it, else *path*."""
     path = Path(path)
     try:
         target = os.readlink(path)
@@ -24,13 +24,16 @@ def last_run(path: str | os.PathLike[str]) -> Path:
 
 
 def each_once(paths: Sequence[Path]) -> list[Path]:
-    """Return `last_run` of each of *paths*, such as runs/*, except those that lead to another one of them."""
+    """Return `last_run` of each of *paths*, such as runs/*, and leave out links to other paths in
+    *paths*.
+    """
     return [found for path in paths if (found := last_run(path)) == path or found not in paths]
 
 
 def lead(link: Path, folder: Path) -> bool:
-    """Let *link* lead to *folder*, next to it, and return True; False if something else has that name, or links cannot
-    be made there.
+    """Make *link* a symbolic link to *folder*, which is next to it. Return whether that succeeded.
+
+    It fails if something else has the name *link*, or if links cannot be made there.
     """
     if os.path.lexists(link) and last_run(link) == link:
         return False

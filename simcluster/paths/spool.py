@@ -1,4 +1,4 @@
-"""Bytes that may be larger than memory: kept there while they are few, then in a nameless temporary file."""
+"""Storage for bytes that may not fit into memory: beyond a size, an unnamed temporary file."""
 
 from __future__ import annotations
 
@@ -12,27 +12,29 @@ from typing import Self
 from simcluster.errors import RunError
 
 IN_MEMORY_BYTES = 16 * 2**20
-"""A spool moves to a file when it grows beyond this."""
+"""A spool moves to a file when it grows beyond this size."""
 
 PIECE_BYTES = 2**20
 
 
 class Spool:
-    """Bytes that are written and read in any order, by several threads; those never written are 0.
+    """Bytes that several threads can write and read in any order; unwritten bytes are 0.
 
-    The file is where Python puts temporary ones (TMPDIR), and goes with the spool or the process. Raises RunError if
-    it cannot be written.
+    The temporary file is in Python's directory for these (TMPDIR), and is removed with the spool or
+    the process. Raise RunError if it cannot be written.
     """
 
     def __init__(self, content: bytes = b"") -> None:
-        self._file = tempfile.SpooledTemporaryFile(IN_MEMORY_BYTES)  # noqa: SIM115 - it goes with this object
+        self._file = tempfile.SpooledTemporaryFile(IN_MEMORY_BYTES)  # noqa: SIM115 - see finalize
         self._lock = threading.Lock()
-        weakref.finalize(self._lock, self._file.close)  # twins share both
+        # `first` makes twins that share the file and the lock: close the file when the last twin is
+        # gone.
+        weakref.finalize(self._lock, self._file.close)
         self.size_bytes = 0
         self.write(0, content)
 
     def write(self, start: int, content: bytes | memoryview) -> None:
-        """Put *content* at *start*."""
+        """Write *content* at the offset *start*."""
         try:
             with self._lock:
                 if start + len(content) > IN_MEMORY_BYTES:
@@ -45,11 +47,11 @@ class Spool:
             raise RunError(f"cannot keep {start + len(content)} bytes of weights in {where}") from error
 
     def append(self, content: bytes) -> None:
-        """Put *content* after all others."""
+        """Write *content* at the end."""
         self.write(self.size_bytes, content)
 
     def read_into(self, start: int, target: memoryview) -> None:
-        """Fill *target* with the bytes from *start* on."""
+        """Fill *target* with the bytes from the offset *start* on."""
         with self._lock:
             self._file.seek(start)
             filled = 0
@@ -65,7 +67,7 @@ class Spool:
         return bytes(content)
 
     def first(self, size_bytes: int) -> Self:
-        """Return the first *size_bytes*, not copied."""
+        """Return a spool of the first *size_bytes*, which shares the bytes with this one."""
         twin = copy.copy(self)
         twin.size_bytes = size_bytes
         return twin

@@ -1,1 +1,1 @@
-"""This process: how it ends, what interrupts it, its threads, kernels and terminal."""
+"""The current process: its end, interrupts, threads, memory, kernels and terminal."""

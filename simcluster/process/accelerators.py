@@ -6,7 +6,11 @@ from collections.abc import Mapping
 
 
 def accelerators_here() -> dict[str, int]:
-    """Return the number of devices by kind. It starts none of them, so a fork stays safe where the driver can count."""
+    """Return kind -> number of devices of this machine.
+
+    If the driver can count devices without initialising one, none is initialised, so that a later
+    fork is still safe.
+    """
     import torch
 
     found = {"cuda": torch.cuda.device_count(), "mps": int(torch.backends.mps.is_available())}
@@ -14,7 +18,10 @@ def accelerators_here() -> dict[str, int]:
 
 
 def missing(compute: str, there: Mapping[str, int]) -> str:
-    """Return what to expect instead of *compute* on a machine with the accelerators *there*; "" if it has it."""
+    """Return the values of `compute` that are valid on a machine with the accelerators *there*.
+
+    If *compute* is one of them, return "".
+    """
     kind, _, index = compute.partition(":")
     if kind in ("cpu", "auto") or int(index or 0) < there.get(kind, 0):
         return ""

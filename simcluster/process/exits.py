@@ -1,7 +1,7 @@
-"""How the process ends: in order if it can, and without Python's own ending where that would abort.
+"""End the process: normally if possible, and without Python's finalization if that would abort.
 
-Python's ending destroys objects while daemon threads and half-run coroutines still hold tensors, and torch answers that
-with an abort.
+Python's finalization destroys objects while daemon threads and suspended coroutines may still hold
+tensors. In this case torch aborts the process.
 """
 
 from __future__ import annotations
@@ -14,17 +14,18 @@ from contextlib import suppress
 from typing import NoReturn
 
 INTERRUPTED = 130
-"""The exit code after Ctrl-C: 128 and the number of the signal, as shells have it."""
+"""The exit code after Ctrl-C: 128 plus the number of the signal, as in shells."""
 
 _stuck: list[threading.Thread] = []
 _waiting: list[threading.Thread] = []
 
 
 def left_behind(thread: threading.Thread, *, waits: bool = False) -> None:
-    """*thread* runs work that may never end: unless it does, the process ends without Python's own ending.
+    """Note that *thread* runs work that may never end.
 
-    One that only *waits*, in a library that has forgotten it, disturbs Python's ending rarely: that is left out where
-    the exit code is known, and only there.
+    If it still runs at exit, the process skips Python's finalization. A thread that only *waits*,
+    in a library that has abandoned it, rarely disturbs the finalization: because of such a thread,
+    only a command skips the finalization, since a command knows its exit code.
     """
     if waits:
         _waiting.append(thread)
@@ -35,12 +36,12 @@ def left_behind(thread: threading.Thread, *, waits: bool = False) -> None:
 
 
 def any_stuck() -> bool:
-    """Whether a thread that was left behind is still there."""
+    """Return whether any thread that was passed to `left_behind` still runs."""
     return any(thread.is_alive() for thread in (*_stuck, *_waiting))
 
 
 def leave(code: int) -> NoReturn:
-    """End the process with *code* once everything is flushed and all that was registered with atexit has run."""
+    """Run the atexit functions, flush the output, and end the process with *code* at once."""
     atexit.unregister(_leave_the_stuck)
     with suppress(Exception):
         atexit._run_exitfuncs()
@@ -51,7 +52,11 @@ def leave(code: int) -> NoReturn:
 
 
 def _leave_the_stuck() -> None:
-    """At the end of a process that is not the command's: its exit code is not known here, other than a failure's."""
+    """End this process, which is not a command, at once if a thread is stuck.
+
+    The exit code that the process wants is not known here. Use 130 after a Ctrl-C, otherwise 1, so
+    that it counts as a failure.
+    """
     if any(thread.is_alive() for thread in _stuck):
         print("work that does not end was left behind: leaving without waiting for it", file=sys.stderr)
         leave(INTERRUPTED if getattr(sys, "last_type", None) is KeyboardInterrupt else 1)

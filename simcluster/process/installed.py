@@ -1,4 +1,4 @@
-"""The commands that install what is missing: torch, which simcluster cannot choose for a machine, and extras."""
+"""The commands that install missing packages: extras, and torch, in the build for the machine."""
 
 from __future__ import annotations
 
@@ -11,11 +11,13 @@ CPU_TORCH = "without a GPU, on Linux: pip install torch --index-url https://down
 NO_TORCH = f"torch is not installed; install the build for this machine: {TORCH} ({CPU_TORCH})"
 
 OF_PAGES = ("fastapi", "uvicorn", "prometheus_client")
-"""What a server of pages imports: of the extra `api`."""
+"""The modules that a page server imports; the extra `api` installs them."""
 
 
 def install_extra(name: str) -> str:
-    """Return the command that installs the extra *name* from where this simcluster is from: a checkout or an index."""
+    """Return the command that installs the extra *name* from the origin of this simcluster: a
+    checkout or an index.
+    """
     from importlib.metadata import PackageNotFoundError, distribution
     from urllib.parse import urlsplit
     from urllib.request import url2pathname

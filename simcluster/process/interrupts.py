@@ -1,7 +1,8 @@
-"""Ctrl-C: work that runs is asked to stop where it can, and is torn out of where it is only if it does not listen.
+"""Ctrl-C: ask running work to stop at a safe point, and raise KeyboardInterrupt in it only if it
+does not.
 
-Python raises KeyboardInterrupt between any two instructions. Inside an event loop that loses a callback, and with it a
-task that never ends; inside a destructor it is printed and forgotten.
+Python raises KeyboardInterrupt between any two instructions. Inside an event loop that loses a
+callback, so that a task never ends; inside a destructor the exception is printed and forgotten.
 """
 
 from __future__ import annotations
@@ -23,40 +24,47 @@ from simcluster.process.exits import INTERRUPTED
 T = TypeVar("T")
 
 PATIENCE_S = 1.0
-"""How long work may take to reach a point where it can stop."""
+"""The time after a Ctrl-C in which work should reach a point where it can stop."""
 
 TRIES = 3
-"""How often KeyboardInterrupt is raised in the middle of work, which may swallow it."""
+"""The number of times that KeyboardInterrupt is raised in work that may swallow the exception."""
 
 LAST_S = 10.0
-"""How long the end of work that has heard of the Ctrl-C may take."""
+"""The time in which work should end after it has noticed a Ctrl-C."""
 
 SAME_S = 0.5
-"""A Ctrl-C that follows another sooner is the same one: a terminal and a wrapper may both pass it on."""
+"""The time within which a second Ctrl-C counts as the first one.
+
+A terminal and a wrapper may both pass one on.
+"""
 
 AGAIN_S = 0.01
+"""The time after which a swallowed Ctrl-C is raised again."""
 
 _innermost: CtrlC | None = None
+"""The innermost `CtrlC` block that the process is in."""
 
 
 class CtrlC:
-    """While entered, a Ctrl-C calls *stop*, from a signal handler; KeyboardInterrupt is raised at the end of the block.
+    """A block in which a Ctrl-C calls *stop*, in a signal handler; KeyboardInterrupt is raised at
+    the block's end.
 
-    With *patience_s* it is raised in the middle of the block if `heard` has not been called by then, and again if the
-    work swallows it. A command whose work does not end even so is ended. Outside the main thread, and where the process
-    has a handler of its own, nothing changes.
+    With *patience_s*, KeyboardInterrupt is raised in the middle of the block if `heard` is not
+    called within this time, and again if the work swallows it. If the work of a command still does
+    not end, its process is ended. The block has no effect outside the main thread, or if the
+    process has installed another handler.
     """
 
     def __init__(self, stop: Callable[[], object], patience_s: float | None = None) -> None:
         self._stop, self._patience_s = stop, patience_s
         self._before: Any = None
         self._outer: CtrlC | None = None
-        self._waits: Any = None  # held until the Ctrl-C is heard
-        self._stays: Any = None  # held until the block is left
+        self._waits: Any = None  # a lock that is released when the work has noticed the Ctrl-C
+        self._stays: Any = None  # a lock that is released when the block is left
         self._overdue = self._entered = self.pressed = False
 
     def heard(self) -> None:
-        """The work stops now."""
+        """Note that the work has noticed the Ctrl-C and stops. The work calls this."""
         waits, self._waits = self._waits, None
         if waits is not None:
             waits.release()
@@ -65,14 +73,16 @@ class CtrlC:
         global _innermost
         if threading.current_thread() is threading.main_thread():
             before = signal.getsignal(signal.SIGINT)
-            self._outer, _innermost, self._entered = _innermost, self, True
+            self._outer = _innermost
+            _innermost = self
+            self._entered = True
             if before is signal.default_int_handler or isinstance(before, CtrlC | InterruptHandler):
                 self._before = before
                 signal.signal(signal.SIGINT, self)
         return self
 
     def __call__(self, number: int, frame: FrameType | None) -> None:
-        """The signal's handler."""
+        """Handle the signal *number*."""
         if self._overdue:
             self._overdue = False
             raise KeyboardInterrupt
@@ -84,7 +94,8 @@ class CtrlC:
             self._waits, self._stays = _thread.allocate_lock(), _thread.allocate_lock()
             self._waits.acquire()
             self._stays.acquire()
-            # Not threading's: the thread that is interrupted may hold the lock with which that starts threads.
+            # Use no threading.Thread: the interrupted code may hold the lock that threading needs
+            # to start one.
             _thread.start_new_thread(self._watch, (self._waits, self._stays, self._patience_s, number))
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, _: TracebackType | None) -> None:
@@ -93,7 +104,8 @@ class CtrlC:
             return
         if self._before is not None:
             signal.signal(signal.SIGINT, self._before)
-        _innermost, self._entered = self._outer, False
+        _innermost = self._outer
+        self._entered = False
         self.heard()
         if self._stays is not None:
             self._stays.release()
@@ -102,13 +114,21 @@ class CtrlC:
 
     @property
     def _answer(self) -> InterruptHandler | None:
-        """The answer of the command, found through the `CtrlC` blocks around this one."""
+        """The handler that the command installed before all `CtrlC` blocks around this one.
+
+        None if there is no such handler.
+        """
         before = self._before
         while isinstance(before, CtrlC):
             before = before._before
         return before if isinstance(before, InterruptHandler) else None
 
     def _watch(self, waits: Any, stays: Any, patience_s: float, number: int) -> None:
+        """Raise KeyboardInterrupt in the main thread, or end the process, if the work does not stop
+        in time.
+
+        This runs in a separate thread.
+        """
         has_heard = waits.acquire(timeout=patience_s)
         for _ in range(TRIES):
             if has_heard:
@@ -124,7 +144,9 @@ class CtrlC:
 
 
 def stop_innermost(number: int, frame: FrameType | None) -> bool:
-    """Ask the work of the innermost block that listens to stop, as a Ctrl-C does, from the handler of signal *number*.
+    """Ask the work of the innermost `CtrlC` block to stop, as a Ctrl-C does.
+
+    Call this in the handler of the signal *number*.
 
     Return False if there is no such block.
     """
@@ -135,11 +157,11 @@ def stop_innermost(number: int, frame: FrameType | None) -> bool:
 
 
 class InterruptHandler:
-    """The command's answer to Ctrl-C, a handler of its signal.
+    """The handler of Ctrl-C in a command.
 
-    Until `begins` there is nothing to tear down, and the process ends at once. Then KeyboardInterrupt is raised, once;
-    not while torch is loaded, which may abort. A later Ctrl-C, and one after `ends`, ends the process at once: its
-    children end with it.
+    The first Ctrl-C between `begins` and `ends` raises KeyboardInterrupt. Any other ends the
+    process at once: before and after, there is nothing to tear down, and during an import of torch
+    an exception might abort the process. The children of the process end with it.
     """
 
     def __init__(self) -> None:
@@ -151,23 +173,29 @@ class InterruptHandler:
         return self._pressed_s is not None
 
     def begins(self) -> None:
-        """From now on there is something to tear down."""
+        """Note that the command begins: from now on, a Ctrl-C raises KeyboardInterrupt."""
         sys.unraisablehook = self._swallowed
         self._raises = True
 
     def ends(self, *, has_said: bool = False) -> None:
-        """There is nothing to tear down any more. *has_said*: that the command was interrupted, if it was."""
-        self._raises, self._has_said = False, has_said
+        """Note that the command has ended: from now on, a Ctrl-C ends the process at once.
+
+        *has_said*: the command has printed that it was interrupted.
+        """
+        self._raises = False
+        self._has_said = has_said
 
     def say(self) -> None:
-        """Say, once, that the command was interrupted."""
+        """Print that the command was interrupted, unless that has been printed."""
         if not self._has_said:
             self._has_said = True
             with suppress(OSError):
                 os.write(2, b"interrupted\n")
 
     def count(self) -> None:
-        """Count a Ctrl-C, which another handler may deal with; end the process at the second one."""
+        """Count a Ctrl-C that this or another handler answers; end the process at the second
+        one.
+        """
         now_s = time.monotonic()
         if self._pressed_s is not None and now_s - self._pressed_s > SAME_S:
             self.end_at_once()
@@ -189,7 +217,10 @@ class InterruptHandler:
         os._exit(INTERRUPTED)
 
     def _swallowed(self, found: Any) -> None:
-        """An exception that Python cannot raise, from a destructor say: a Ctrl-C comes again a little later."""
+        """Handle an exception that Python could not raise, such as one in a destructor.
+
+        A KeyboardInterrupt is repeated a little later; all others are printed as usual.
+        """
         if not issubclass(found.exc_type, KeyboardInterrupt):
             sys.__unraisablehook__(found)
             return
@@ -198,7 +229,7 @@ class InterruptHandler:
 
 
 def _signal_main(number: int) -> None:
-    """Have the main thread handle signal *number*, also if it waits in the system."""
+    """Send signal *number* to the main thread, which also interrupts its system calls."""
     if sys.platform == "win32":
         _thread.interrupt_main(signal.Signals(number))
     else:
@@ -206,7 +237,7 @@ def _signal_main(number: int) -> None:
 
 
 class Cancellable(Generic[T]):
-    """A coroutine that any thread, or a signal's handler, may cancel, even before it begins."""
+    """A coroutine that any thread or signal handler can cancel, even before it begins."""
 
     def __init__(self, main: Coroutine[Any, Any, T]) -> None:
         self._main = main

@@ -1,8 +1,9 @@
-"""One thread for each kernel, so that no bit depends on how many cores a machine has.
+"""Run each kernel with one thread, so that no bit of a result depends on the number of cores.
 
-OpenMP and MKL keep that number per thread; a new thread begins with the machine's. torch replaces it when the thread
-first asks torch for the number, which a matrix product does not do. Hence every thread that computes calls one of these
-functions before its first kernel.
+OpenMP and MKL keep the number of intra-op threads per thread, and a new thread begins with the
+number of cores. torch sets its own number only when the thread first asks torch for it, and a
+matrix product does not ask. So every thread that computes must call one of these functions before
+its first kernel.
 """
 
 from __future__ import annotations
@@ -14,8 +15,10 @@ from contextlib import contextmanager
 
 _lock = threading.Lock()
 _open = 0
+"""The number of `one_thread` contexts that are entered, in all threads."""
+
 _process_count = 0
-"""The number for new threads of this process before the first of the *_open* contexts."""
+"""The number of intra-op threads of this process before the first of these contexts."""
 
 
 class _ThreadCounts(threading.local):
@@ -32,16 +35,25 @@ def usable_cores() -> int:
 
 def use_one_thread() -> None:
     """Compute with one intra-op thread in the calling thread from now on."""
+    use_threads(1)
+
+
+def use_threads(count: int) -> None:
+    """Compute with *count* intra-op threads in the calling thread from now on."""
     import torch
 
-    # The first question applies the process's number to this thread. Asked later, it would undo what is set here.
+    # torch copies the process-wide number into this thread at the first get_num_threads(). Call it
+    # first, or it would later overwrite the number below.
     torch.get_num_threads()
-    torch.set_num_threads(1)
+    torch.set_num_threads(count)
 
 
 @contextmanager
 def one_thread() -> Iterator[None]:
-    """Compute with one intra-op thread in the calling thread; restore its number at the end. May be nested."""
+    """Compute with one intra-op thread in the calling thread, and restore the number at the end.
+
+    These contexts may be nested.
+    """
     import torch
 
     global _open, _process_count
@@ -50,7 +62,9 @@ def one_thread() -> Iterator[None]:
         if not _open:
             _process_count = before
         elif not _here.depth:
-            before = _process_count  # this thread may have begun with the number that another context has set
+            # This thread may have begun with the 1 that another thread's context has set
+            # process-wide.
+            before = _process_count
         _open += 1
         _here.depth += 1
         use_one_thread()

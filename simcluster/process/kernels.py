@@ -1,4 +1,4 @@
-"""The kernels that torch chooses on this machine: what they are called, and how to take the same ones everywhere."""
+"""The kernels that torch chooses on this machine: name them, or limit torch to portable ones."""
 
 from __future__ import annotations
 
@@ -9,23 +9,27 @@ import re
 from collections.abc import Mapping
 from functools import lru_cache
 from pathlib import Path
-from typing import Any, Final
+from typing import Any
 
-from simcluster.errors import Problem, UsageError
+from simcluster.errors import UsageError
 
-PORTABLE: Final = {"ATEN_CPU_CAPABILITY": "default", "MKL_CBWR": "COMPATIBLE", "ONEDNN_MAX_CPU_ISA": "SSE41"}
-"""Limits torch's own kernels, MKL and oneDNN to instructions that every x86-64 machine has. COMPATIBLE is the only
-branch of MKL that is the same on other makers' processors."""
+PORTABLE = {"ATEN_CPU_CAPABILITY": "default", "MKL_CBWR": "COMPATIBLE", "ONEDNN_MAX_CPU_ISA": "SSE41"}
+"""The environment variables that limit torch's own kernels, MKL and oneDNN to instructions of every
+x86-64 machine.
+
+COMPATIBLE is the only branch of MKL that is the same on the processors of all vendors.
+"""
 
 X86 = ("x86_64", "amd64")
-_COMPATIBLE = 3  # MKL_CBWR_COMPATIBLE
-_ALL = -1  # MKL_CBWR_ALL
+_COMPATIBLE = 3  # MKL_CBWR_COMPATIBLE of mkl_types.h
+_ALL = -1  # MKL_CBWR_ALL of mkl_types.h
 _limited_here = False
 
 
 def numerics(device: str = "cpu") -> dict[str, str]:
-    """Return what the bits of a result depend on here: torch's build, its BLAS with the CPU, the instruction set, and
-    the *device* that computes.
+    """Return everything on this machine that the bits of a result depend on.
+
+    These are torch's build, its BLAS and the CPU, the instruction set, and the *device*.
     """
     import torch
 
@@ -34,35 +38,38 @@ def numerics(device: str = "cpu") -> dict[str, str]:
 
 
 def heed_portable(options: Mapping[str, Any]) -> None:
-    """Limit this process, from now on, to portable kernels if *options* ask for it.
+    """Limit this process to portable kernels from now on, if the option `portable` is true.
 
-    Raises UsageError if that is impossible: on another kind of processor, or after torch has chosen its kernels.
+    Raise UsageError if that is impossible: on a processor that is not x86-64, or after torch has
+    chosen its kernels.
     """
     if options.get("portable") is not True:
         return
     machine = platform.machine().lower()
     if machine not in X86:
-        raise UsageError(Problem("portable", f"true on {machine}", "x86-64 on every node"))
+        raise UsageError("portable", f"true on {machine}", "x86-64 on every node")
     before = {name: os.environ.get(name) for name in PORTABLE}
-    os.environ.update(PORTABLE)  # the libraries read it before their first kernel
+    # The libraries read these variables before their first kernel. If that has run, restore the
+    # variables.
+    os.environ.update(PORTABLE)
     if not is_portable():
         for name in PORTABLE:
             del os.environ[name]
         os.environ.update({name: value for name, value in before.items() if value is not None})
         settings = " ".join(f"{name}={value}" for name, value in PORTABLE.items())
         found = "true in a process in which torch has computed already"
-        raise UsageError(Problem("portable", found, f"a new process, or one started with {settings}"))
+        raise UsageError("portable", found, f"a new process, or one started with {settings}")
     global _limited_here
     _limited_here |= before != PORTABLE
 
 
 def stay_portable() -> bool:
-    """Whether `heed_portable` has limited this process."""
+    """Return whether `heed_portable` has limited this process."""
     return _limited_here
 
 
 def is_portable() -> bool:
-    """Whether this process computes with portable kernels."""
+    """Return whether this process computes with portable kernels."""
     import torch
 
     if any(os.environ.get(name) != value for name, value in PORTABLE.items()):
@@ -71,7 +78,7 @@ def is_portable() -> bool:
 
 
 def _branch() -> int | None:
-    """The branch that MKL has been limited to; None if this torch has no MKL that can be asked."""
+    """Return the branch that MKL is limited to; None without an MKL that can be asked."""
     import torch
 
     folder = Path(torch.__file__).parent / "lib"
@@ -89,9 +96,12 @@ def _blas() -> str:
     built = torch.__config__.show()
     mkl = re.search(r"Math Kernel Library Version (\S+(?: Build \d+)?)", built)
     named = re.search(r"BLAS_INFO=(\w+)", built)
-    library = f"MKL {mkl[1]}" if mkl else named[1] if named else "unknown"
+    library = named[1] if named else "unknown"
+    if mkl:
+        library = f"MKL {mkl[1]}"
     limits = [f"{name}={os.environ[name]}" for name in PORTABLE if name in os.environ and "ATEN" not in name]
-    return ", ".join([f"{library} on {_cpu()}", *limits])  # a BLAS chooses its kernels by the model of the CPU
+    # A BLAS chooses its kernels by the model of the CPU.
+    return ", ".join([f"{library} on {_cpu()}", *limits])
 
 
 @lru_cache(maxsize=1)

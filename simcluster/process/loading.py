@@ -1,4 +1,6 @@
-"""Importing torch, and the compiler in it, which make half a million objects that all stay."""
+"""Import torch and its compiler without garbage collection: they create half a million objects, all
+of which stay.
+"""
 
 from __future__ import annotations
 
@@ -9,16 +11,21 @@ from contextlib import AbstractContextManager, contextmanager
 
 
 def torch_loads() -> AbstractContextManager[None]:
-    """Import torch in this block, in a process of our own: it looks for no garbage meanwhile, nor ever among what is
-    there at the end of the block.
+    """Return a context for importing torch, without garbage collection.
 
-    Looking takes more than a quarter of the CPU time of a process that only imports torch, most of it at the end.
+    At its end, all objects are excluded from later collections, so use it only in a process that
+    simcluster owns. Collection takes more than a quarter of the CPU time of a process that only
+    imports torch, most of it at exit.
     """
     return _loads("torch", stays=True)
 
 
 def compiler_loads() -> AbstractContextManager[None]:
-    """Make torch import its compiler in this block, without looking for garbage; as above if this process did so."""
+    """Return a context in which torch imports its compiler, without garbage collection.
+
+    If this process has used `torch_loads`, the new objects are excluded from later collections as
+    well.
+    """
     return _loads("torch._dynamo", stays=gc.get_freeze_count() > 0)
 
 

@@ -9,29 +9,31 @@ from pathlib import Path
 
 import psutil
 
-_M_MMAP_THRESHOLD = -3  # of malloc.h
+_M_MMAP_THRESHOLD = -3  # a constant of glibc's malloc.h
 _LARGE_BYTES = 2**20
 
 _TRIMMED_BYTES = 2**25
-"""Freed memory that is worth a search for what can be returned, which takes about 4 ms."""
+"""The amount of freed memory after which glibc returns memory; its search takes about 4 ms."""
 
 _freed_bytes = 0
+"""The amount of memory that has been freed since the last search."""
 
 
 def memory_bytes() -> int:
-    """Return the memory of this machine."""
+    """Return the size of this machine's memory."""
     return int(psutil.virtual_memory().total)
 
 
 def free_memory_bytes() -> int:
-    """Return the memory that processes can still have before the system swaps."""
+    """Return the amount of memory that processes can still allocate before the system swaps."""
     return int(psutil.virtual_memory().available)
 
 
 def peak_rss_bytes() -> int:
-    """Return the peak memory of this process.
+    """Return the peak resident memory of this process.
 
-    On Linux it is read from this program's status, since `getrusage` would include the memory of the parent process.
+    On Linux it is read from /proc, since `getrusage` would include the memory of the parent process
+    before exec.
     """
     if sys.platform == "win32":
         return int(psutil.Process().memory_info().peak_wset)
@@ -47,17 +49,17 @@ def peak_rss_bytes() -> int:
 
 
 def rss_bytes() -> int | None:
-    """Return the memory of this process now; None if the system does not tell."""
+    """Return the resident memory of this process; None if the system does not provide it."""
     with suppress(psutil.Error, OSError):
         return int(psutil.Process().memory_info().rss)
     return None
 
 
 def return_freed_memory() -> None:
-    """Have this process return large tensors to the system as soon as they are freed, at the cost of page faults.
+    """Let glibc return the memory of large tensors to the system as soon as they are freed.
 
-    glibc would raise the size from which it does with each such tensor, and keep those below it. What it keeps now is
-    returned as well.
+    By default, glibc raises its threshold with each large block that is freed, and keeps smaller
+    ones. A fixed threshold costs page faults. Memory that glibc already keeps is returned as well.
     """
     with suppress(OSError, AttributeError, TypeError):
         ctypes.CDLL(None).mallopt(_M_MMAP_THRESHOLD, _LARGE_BYTES)
@@ -65,9 +67,10 @@ def return_freed_memory() -> None:
 
 
 def note_freed(size_bytes: int) -> None:
-    """Note that *size_bytes* in pieces have been freed; now and then, what glibc keeps of such is returned.
+    """Note that small pieces of *size_bytes* in all have been freed; return memory to the system
+    whenever enough has been freed.
 
-    It keeps pieces between others that are still in use, and seldom finds one that suits an aligned tensor.
+    glibc keeps free pieces between used ones, and they seldom fit a new, aligned tensor.
     """
     global _freed_bytes
     _freed_bytes += size_bytes

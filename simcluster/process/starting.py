@@ -1,37 +1,43 @@
-"""How a process may start others that need what it has loaded: as forks of it, or by spawn, as fresh interpreters."""
+"""Choose how a process starts others that need its modules: by fork, or as fresh interpreters."""
 
 from __future__ import annotations
 
 import os
 import sys
 from collections.abc import Mapping, Sequence
-from typing import Literal, TypeAlias
+from typing import Literal
 
-from simcluster.errors import Problem, UsageError
+from simcluster.errors import UsageError
 
-Way: TypeAlias = Literal["fork", "spawn"]
+Way = Literal["fork", "spawn"]
 
 VARIABLE = "SIMCLUSTER_START"
-"""Environment variable; "spawn" starts fresh interpreters where a fork would be safe, too."""
+"""The environment variable that can be set to "spawn", to start fresh interpreters even where a
+fork is safe.
+"""
 
 
 def way_to_start(environment: Mapping[str, str] = os.environ) -> Way:
-    """Return how this process may start others now: fork where that is safe.
+    """Return "fork" if this process can safely start others by a fork now, else "spawn".
 
-    It is not on macOS, where Apple's frameworks (Accelerate and Metal, which torch uses) abort or hang in a fork; not
-    once an accelerator was initialised here, since its driver's state does not survive a fork; and Windows has none.
-    Raise UsageError if the variable in *environment* asks for something else.
+    A fork is not safe on macOS, where Apple's frameworks (Accelerate and Metal, which torch uses)
+    abort or hang in a forked process. It is not safe after an accelerator was initialised, since
+    the state of its driver does not survive. Windows has no fork. Raise UsageError if VARIABLE in
+    *environment* has any value other than "spawn".
     """
     wanted = environment.get(VARIABLE, "")
     if wanted not in ("", "spawn"):
-        raise UsageError(Problem(VARIABLE, repr(wanted), "spawn, or no such variable: fork where that is safe"))
+        raise UsageError(VARIABLE, repr(wanted), "spawn, or no such variable: fork where that is safe")
     if wanted or sys.platform in ("darwin", "win32") or _accelerator_was_initialised():
         return "spawn"
     return "fork"
 
 
 def begin_process(modules: Sequence[str]) -> None:
-    """Let those of *modules* that are loaded and have a function `before_threads` do what this process needs first."""
+    """Call `before_threads` of each of *modules* that is loaded and has this function.
+
+    Call this in a new process before any thread of it starts.
+    """
     for name in modules:
         getattr(sys.modules.get(name), "before_threads", lambda: None)()
 

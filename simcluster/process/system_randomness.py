@@ -1,7 +1,7 @@
-"""Draws of user code from the system's randomness, which no seed repeats: noticed with their lines.
+"""Notice when user code draws from the system's randomness, which no seed can repeat.
 
-Python's modules pass them through a few functions, which are watched: what `secrets`, `uuid4`, `random.SystemRandom`
-and `np.random.default_rng()` draw from, and seeds of nothing. Native code passes through none of them.
+A few functions of Python are watched: those that `secrets`, `uuid4`, `random.SystemRandom` and
+`np.random.default_rng()` draw from, and `seed` without a seed. Native code is not watched.
 """
 
 from __future__ import annotations
@@ -15,19 +15,24 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
-from simcluster.process.places import is_own, written
+from simcluster.process.own_frames import is_own, written
 
 Notice = Callable[[str, str], object]
-"""Called with (the function that drew, "file:line (function)")."""
+"""A callback that takes (the function that drew, its location "file:line (function)")."""
 
 _BETWEEN = {module.__file__ for module in (random, secrets, uuid)}
+"""The files of Python's modules that draw on behalf of their callers."""
+
 _WATCHED = [(os, "urandom"), (random, "_urandom"), (random, "seed"), (random.Random, "seed")]
 _listeners: list[Notice] = []
 
 
 @contextmanager
 def system_draws_noticed(notice: Notice) -> Iterator[None]:
-    """Call *notice* for each draw of user code in the block; of nested blocks, the innermost hears of it."""
+    """Within the context, call *notice* for each draw of user code from the system's randomness.
+
+    In nested contexts, only the innermost callback is called.
+    """
     real = [] if _listeners else [(owner, name, getattr(owner, name)) for owner, name in _WATCHED]
     for owner, name, function in real:
         setattr(owner, name, _watching(function))
@@ -41,6 +46,8 @@ def system_draws_noticed(notice: Notice) -> Iterator[None]:
 
 
 def _watching(function: Callable[..., Any]) -> Callable[..., Any]:
+    """Return *function*, wrapped to call the innermost callback if user code draws with it."""
+
     def call(*args: Any, **kwargs: Any) -> Any:
         given = [*(args if not args or not isinstance(args[0], random.Random) else args[1:]), *kwargs.values(), None]
         frame, what = sys._getframe(1), function.__name__

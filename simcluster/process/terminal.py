@@ -1,14 +1,14 @@
-"""Text on its way to a terminal: control characters are shown, never obeyed.
+"""Make text safe for a terminal: print control characters as escapes, without their effect.
 
-Names, reasons and exceptions come from files, own code and other machines, so the command wraps its standard streams in
-`VisibleStream` once, before anything is said.
+Names, reasons and exceptions come from files, user code and other machines. So a command wraps its
+standard streams in `VisibleStream` once, before it prints anything.
 """
 
 from __future__ import annotations
 
 import re
 import sys
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from typing import TYPE_CHECKING, Any, TextIO, TypeVar, cast
 
@@ -18,9 +18,9 @@ if TYPE_CHECKING:
 T = TypeVar("T", bound=AbstractContextManager[Any])
 
 _UNSEEN = re.compile(
-    "[\x00-\x08\x0b-\x1f\x7f-\x9f"  # controls, except for tab and line feed
-    "\u061c\u200e\u200f\u202a-\u202e\u2066-\u2069"  # they turn the direction of what follows
-    "\u2028\u2029\ud800-\udfff]"  # separators of lines, halves of characters
+    "[\x00-\x08\x0b-\x1f\x7f-\x9f"  # control characters, except tab and line feed
+    "\u061c\u200e\u200f\u202a-\u202e\u2066-\u2069"  # they change the direction of text
+    "\u2028\u2029\ud800-\udfff]"  # line separators, and surrogates
 )
 
 
@@ -29,8 +29,14 @@ def visible(text: str) -> str:
     return _UNSEEN.sub(lambda found: found.group().encode("unicode_escape").decode(), text)
 
 
+def columns(rows: Sequence[Sequence[str]]) -> list[str]:
+    """Return a line for each of *rows*, with the cells aligned in columns."""
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    return ["  ".join(map(str.ljust, row, widths)).rstrip() for row in rows]
+
+
 class VisibleStream:
-    """A text stream that writes control characters out; otherwise the stream that it wraps, which is *raw*."""
+    """A wrapper of the text stream *raw* that writes control characters as escapes."""
 
     def __init__(self, raw: TextIO) -> None:
         self.raw = raw
@@ -48,7 +54,7 @@ class VisibleStream:
 
 
 def make_visible() -> None:
-    """From now on nothing that this process prints can change a terminal."""
+    """Wrap the standard streams, so that nothing that this process prints can affect a terminal."""
     sys.stdout, sys.stderr = (
         stream if isinstance(stream, VisibleStream) else cast(TextIO, VisibleStream(stream))
         for stream in (sys.stdout, sys.stderr)
@@ -56,7 +62,10 @@ def make_visible() -> None:
 
 
 def console() -> Console:
-    """Return a console on standard error that may draw: what it is given has to be visible already."""
+    """Return a rich console on standard error that may draw.
+
+    It bypasses `VisibleStream`: pass foreign text through `visible` first.
+    """
     from rich.console import Console
 
     return Console(file=sys.stderr.raw if isinstance(sys.stderr, VisibleStream) else sys.stderr)
@@ -64,7 +73,10 @@ def console() -> Console:
 
 @contextmanager
 def drawn(display: T) -> Iterator[T]:
-    """Enter *display*, a live one of rich's, which reads colours in what is printed meanwhile: that is made visible."""
+    """Enter the live *display* of rich, and make all text visible that is printed meanwhile.
+
+    rich replaces the standard streams, and would interpret escape sequences in the text.
+    """
     streams = sys.stdout, sys.stderr
     try:
         with display:
@@ -75,7 +87,7 @@ def drawn(display: T) -> Iterator[T]:
 
 
 def title(words: str) -> str:
-    """Return *words* for a place in which rich reads markup."""
+    """Return *words* so that rich, which reads markup in a title, shows them unchanged."""
     from rich.markup import escape
 
     return escape(visible(words))

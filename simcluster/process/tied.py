@@ -1,4 +1,4 @@
-"""A command tied to the process that started it: it ends with that one, however that one ends."""
+"""Tie a command to the process that started it: it ends with that process, however that ends."""
 
 from __future__ import annotations
 
@@ -7,27 +7,31 @@ import signal
 import sys
 import threading
 import time
-from typing import Final
 
 from simcluster.process.signals import kill_group
 
-LEAVE_S: Final = 20.0
-"""A command that Ctrl-C has not ended by then is killed."""
+LEAVE_S = 20.0
+"""The time after the Ctrl-C at which a command that has not ended is killed."""
 
-TIED: Final = (
+TIED = (
     sys.executable,
     "-c",
     "import runpy; from simcluster.process.tied import tie; tie(); "
     "runpy.run_module('simcluster', run_name='__main__', alter_sys=True)",
 )
-"""Begins the command line of `simcluster`, for a process in a session of its own with a pipe as standard input."""
+"""The start of a command line of `simcluster`.
+
+Run it in a new session, with a pipe as standard input.
+"""
 
 
 def tie() -> None:
-    """Press Ctrl-C once the standard input of this process closes, and kill its group if that does not help."""
+    """Send this process a Ctrl-C when its standard input closes, and kill its group if that does
+    not help.
+    """
     held = os.dup(0)
     with open(os.devnull, "rb") as nothing:
-        os.dup2(nothing.fileno(), 0)  # nothing that the command starts waits for input
+        os.dup2(nothing.fileno(), 0)  # no process that the command starts may wait for input
     threading.Thread(target=_follow, args=(held,), daemon=True).start()
 
 

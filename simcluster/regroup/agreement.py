@@ -1,8 +1,8 @@
-"""Agreement on the next group: all ranks stop, and report to the lowest one which captures they hold and whom they
-lost.
+"""Agreement on the next group: all ranks stop, and report their captures and losses to the leader,
+which is the lowest living rank.
 
-The leader calls, waits for an answer from every member that it knows to be alive, and decides. Another loss meanwhile,
-even its own, only means another round.
+The leader calls every rank that it knows to be alive, waits for their answers, and decides. If
+another rank is lost meanwhile, even the leader, another round follows.
 """
 
 from __future__ import annotations
@@ -34,30 +34,37 @@ NOBODY = "no rank is left that holds a capture of the run"
 
 
 class Council:
-    """This node's part in the agreement. *unrest*: the present group must be formed again."""
+    """This node's side of the agreement. *unrest*: whether the present group must be replaced by a
+    new one.
+    """
 
     def __init__(self, node: Transport, names: Sequence[str], members: Sequence[int], incarnation: int) -> None:
         self._node, self._names = node, names
         self.facts = MembershipFacts(node.rank, node.size, incarnation)
         self.members = sorted(members)
         self.number, self.leader_of_group = 0, -1
-        self._lives = [0] * node.size  # the life of each rank that belongs to the present group
+        self._lives = [0] * node.size  # by rank, the life in the present group
         self.unrest = False
         self.is_done = False  # this rank's algorithm has ended in the present group
-        self.failure: PeerLost | None = None  # of a member whose own code raised: the run has failed
-        self.leaves_at: int | None = None  # a member leaves at the end of this step: it is the last of all
+        # The loss of a member because its code raised an error, which makes the run fail.
+        self.failure: PeerLost | None = None
+        # The step after which a member leaves, so that it is the last one of this group.
+        self.leaves_at: int | None = None
         self._news = asyncio.Event()
         self._voice = Voice(node, self.facts, self.lose, self.until)
         self.ear = Ear(node, self.facts, self._hear, self.lose, self.notify)
         self._round, self._calling = 0, False
-        self._calls: dict[Life, Call] = {}  # the last one of each life that called, in the order of arrival
+        self._calls: dict[Life, Call] = {}  # life -> its last call, in the order of arrival
         self._answers: dict[Life, Proposal] = {}
         self._decided: dict[Life, Decision | Exclusion] = {}
 
-    # listening
+    # Listening.
 
     def lose(self, lost: PeerLost) -> None:
-        """Take in a PeerLost, wherever it was raised. It concerns one life of its rank, not later ones."""
+        """Process a PeerLost that a send or recv has raised.
+
+        It concerns only the life of the rank that it names, and no later life.
+        """
         rank = lost.rank
         is_past = self.facts.is_past(rank, lost.incarnation)
         if is_past:
@@ -74,20 +81,22 @@ class Council:
         self._news.set()
 
     def _stir(self, leaves_at: int | None) -> None:
-        """Regroup at once, or at the end of the step at which a member leaves."""
+        """Request a new group: at once if *leaves_at* is None, otherwise at the end of that
+        step.
+        """
         if leaves_at is None:
             self.unrest = True
         else:
             self.leaves_at = max(leaves_at, self.leaves_at or 0)
 
     async def until(self, condition: Callable[[], bool]) -> None:
-        """Return when *condition* holds; every change to it must be notified."""
+        """Wait until *condition* is true. Code that may make it true must call `notify`."""
         while not condition():
             self._news.clear()
             await self._news.wait()
 
     def notify(self, _: object = None) -> None:
-        """Wake `until`: something that it waits for may have changed."""
+        """Make `until` check its condition again."""
         self._news.set()
 
     def close(self) -> None:
@@ -96,22 +105,24 @@ class Council:
         self._voice.close()
 
     def _hear(self, message: Message) -> None:
-        """Take in a message. Messages from a past life are ignored."""
+        """Process a message. A message from a past life is ignored."""
         source, life = message.source, (message.source, message.incarnation)
         word: Word = msgspec.json.decode(message["word"], type=Word)
         if life < self.facts.life(source):
             return
         if not isinstance(word, JoinRequest):
-            self.facts.meet(*life)  # it may never have asked this rank to let it in
+            self.facts.meet(*life)  # the sender may never have asked this rank
         match word:
             case JoinRequest() if source not in self.members or word.incarnation > self._lives[source]:
                 if self.facts.comes(source, word.incarnation) and not self.members:
-                    # The sender may lead before it lets this rank in, and has missed this rank's JoinRequest.
+                    # Ask again: the sender may become the leader, and its new life has not received
+                    # this rank's JoinRequest.
                     self._voice.say(source, JoinRequest(self.facts.lives[self.facts.rank]))
                 if (self._leads or source in self.members) and not self.is_done:
-                    self._stir(None)  # the member's life in the group is over, even if its loss was not reported
+                    # The sender's earlier life has left the group, even if no loss was reported.
+                    self._stir(None)
             case Call():
-                self.facts.asking.discard(source)  # it belongs to a group
+                self.facts.asking.discard(source)  # a rank that calls belongs to a group
                 self._calls.pop(life, None)
                 self._calls[life] = word
                 self._decided.pop(life, None)
@@ -127,19 +138,24 @@ class Council:
                 self._decided[life] = word
         self._news.set()
 
-    # agreeing
+    # Agreeing.
 
     async def ask_in(self) -> None:
-        """Ask all peers to let this node in, in its present life. Raises PeerLost if there are none."""
+        """Ask all peers to let this node, in its present life, into their group.
+
+        Raise PeerLost if it has no peers.
+        """
         if not self._node.peers:
             await self._node.recv(ANY, TAG)
         for rank in self._node.peers:
             self._voice.say(rank, JoinRequest(self.facts.lives[self.facts.rank]))
 
     async def agree(self, held: Sequence[CaptureName]) -> Decision | None:
-        """Return the next group once agreed on; None if this is the only node that has not finished.
+        """Agree with the other nodes on the next group, and return the decision.
 
-        *held* names this rank's captures. Raises PeerLost if this rank is excluded, or if a member's code has failed.
+        Return None if this rank's algorithm has ended and no other rank is left. *held* has the
+        names of this rank's captures. Raise PeerLost if this rank is excluded, or if a member's
+        code has failed.
         """
         decision = None
         self._voice.forget()
@@ -157,7 +173,10 @@ class Council:
         return self._take(decision)
 
     def _due(self) -> Decision | None:
-        """Return the newest decision still to be taken by this rank: it holds even if its leader is lost by now."""
+        """Return the newest decision that this rank has not adopted yet; None if there is none.
+
+        A decision is valid even if its leader has been lost since.
+        """
         me = self.facts.rank
         found = [word for word in self._decided.values() if isinstance(word, Decision)]
         due = [word for word in found if word.number > self.number and word.lives[me] == self.facts.lives[me]]
@@ -165,7 +184,10 @@ class Council:
 
     @property
     def _leader(self) -> int | None:
-        """Return the lowest living member; for a rank that asks to be let in, the living rank that called last."""
+        """The lowest living member.
+
+        For a rank that asks to be let in, it is the living rank that called most recently, or None.
+        """
         if not self.members:
             callers = [life for life in self._calls if life == self.facts.life(life[0])]
             here = [rank for rank, _ in callers if not self.facts.is_dead(rank) and rank not in self.facts.finished]
@@ -178,7 +200,11 @@ class Council:
         return self._leader == self.facts.rank
 
     async def _lead(self, held: Sequence[CaptureName]) -> tuple[bool, Decision | None]:
-        """Lead one round. Return (whether it reached a decision, the decision)."""
+        """Lead one round.
+
+        Return (whether the round had a result, the decision). The decision is None if this rank's
+        algorithm has ended and no other rank is left.
+        """
         self._round, self._calling = self._round + 1, True
         self._answers, count = {}, self.facts.count
         included, excluded = form(self.facts, self.members)
@@ -198,7 +224,8 @@ class Council:
             return True, None
         answers = {rank: self._answers[self.facts.life(rank)] for rank in others}
         decision = decide(self.facts, self.number, self.members, held, answers)
-        if decision is None:  # those that held captures are lost, and could not transfer one; others will find out too
+        # All ranks with captures are lost; every other rank will discover that, too.
+        if decision is None:
             gone = min(set(range(len(self._names))) - set(included) or {self.facts.rank})
             raise PeerLost(gone, self._names[gone], NOBODY)
         for rank in others:
@@ -206,12 +233,13 @@ class Council:
         return True, decision
 
     async def _follow(self, leader: int | None, held: Sequence[CaptureName]) -> None:
-        """Answer the calls of *leader* until there is a decision, or it no longer leads."""
+        """Answer the calls of *leader* until a decision arrives or another rank leads."""
         said: tuple[int, Life, int] | None = None
         while self._leader == leader and self._due() is None:
             if leader is not None:
                 if self.facts.parted(self.facts.rank, leader):
-                    raise self._lost(leader)  # of two ranks cut off from each other, the higher one leaves
+                    # Of two ranks that are cut off from each other, the higher one leaves.
+                    raise self._lost(leader)
                 life = self.facts.life(leader)
                 call = self._calls.get(life)
                 now = self.facts.count, life, call.round if call is not None else 0
@@ -227,7 +255,9 @@ class Council:
             await self._news.wait()
 
     def _check_hope(self) -> None:
-        """Raise PeerLost if this rank asks to be let in but no peer is left, or only peers that ask as well."""
+        """Raise PeerLost if this rank asks to be let in, but no peer is left that could let it
+        in.
+        """
         if self.members:
             return
         left = [rank for rank in self._node.peers if rank not in self.facts.asking]
@@ -236,33 +266,42 @@ class Council:
             raise PeerLost(gone, self._names[gone], ENDED if self.facts.finished else NOBODY)
 
     def _take(self, decision: Decision) -> Decision:
-        """Make this node a member of the decided group."""
-        self.number, self.leader_of_group, self.members = decision.number, decision.leader, decision.members
+        """Make this node a member of the group that *decision* defines, and return the decision."""
+        self.number = decision.number
+        self.leader_of_group = decision.leader
+        self.members = decision.members
         self._lives = [*decision.lives]
         self.facts.let_in(decision.members, decision.lives)
-        self.unrest, self.leaves_at, self.is_done = False, None, False
+        self.unrest = False
+        self.leaves_at = None
+        self.is_done = False
         self._calling = False
         decisions = {life: word for life, word in self._decided.items() if isinstance(word, Decision)}
         self._decided = {life: word for life, word in decisions.items() if word.number > self.number}
         self._calls.pop(self.facts.life(decision.leader), None)
         self.ear.watch()
-        # What arrived before the decision remains valid: another group may be due already.
+        # Losses and calls that arrived before the decision remain valid: another group may be due
+        # already.
         if any(self._lives[rank] < self.facts.lives[rank] or self.facts.is_lost(rank) for rank in self.members):
             self._stir(None)
         elif self._leads:
             if form(self.facts, self.members)[0] != self.members:
-                self._stir(None)  # a rank has asked this leader that no earlier leader let in
+                # A rank has asked this leader to be let in, and no earlier leader has let it in.
+                self._stir(None)
         elif self._leader is not None and (call := self._calls.get(self.facts.life(self._leader))) is not None:
-            self._stir(call.leaves_at)  # the present leader was faster, and has called
+            self._stir(call.leaves_at)  # the present leader has called already for the next group
         return decision
 
     def _lost(self, rank: int) -> PeerLost:
         return PeerLost(rank, self._names[rank], self.facts.reasons.get(rank, NOBODY))
 
-    # the border between two groups
+    # The border between two groups.
 
     async def cross(self) -> None:
-        """Return when no message of an earlier group is left in any member's stream to this one, or there is unrest."""
+        """Wait until no stream from a member to this node holds a message of an earlier group.
+
+        Return early if another group must follow.
+        """
         mark = mark_of(self.number, self.leader_of_group)
         others = [rank for rank in self.members if rank != self.facts.rank]
         for rank in others:
@@ -281,7 +320,9 @@ class Council:
                 gone = any(facts.is_lost(rank) or rank in facts.finished for rank in behind)
                 self.unrest = self.unrest or gone
                 ended = set(behind)
-            for rank in heard:  # of n members, each hears n marks: looking at all each time would take n^3
+            # Check only new marks: with n members there are n marks, and checking all n at each
+            # mark would take n^3 steps in all.
+            for rank in heard:
                 if ear.marks.get(facts.life(rank)) == mark:
                     behind.pop(rank, None)
             if not self.unrest:

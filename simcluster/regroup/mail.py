@@ -1,5 +1,7 @@
-"""One rank's messages: to one life of each receiver, sent again if the previous life got them, and from all others,
-with the marks between groups in their streams, and losses.
+"""Send and receive the messages of regrouping at one rank.
+
+The sender follows a rank into its next life. The receiver also handles losses, and the marks
+between groups in the streams of other ranks.
 """
 
 from __future__ import annotations
@@ -17,38 +19,51 @@ from simcluster.regroup.messages import MARK, TAG, Life, Word
 from simcluster.transport import ANY, Transport
 
 LOOK_S = 1e-3
-"""Polling interval of a rank without peers for one that others report as back."""
+"""Polling interval, in seconds, of a rank that has no peers but waits for a rank that others report
+as back.
+"""
 
 
 class Voice:
-    """The sender of *node*, with its *facts*. *lose* takes in a PeerLost; *until* waits for a condition."""
+    """A sender of messages from *node*, based on the *facts* that the node knows.
+
+    *lose* is called with each PeerLost, and *until* waits for a condition.
+    """
 
     def __init__(
         self, node: Transport, facts: MembershipFacts, lose: Callable[[PeerLost], None],
         until: Callable[[Callable[[], bool]], Coroutine[Any, Any, None]],
     ) -> None:  # fmt: skip
-        self._node, self._facts, self._lose, self._until = node, facts, lose, until
-        self._tasks: dict[asyncio.Task[None], None] = {}  # as an ordered set
-        self._said: list[tuple[int, int, str, dict[str, str] | None]] = []  # (to, for which life, tag, content)
+        self._node = node
+        self._facts = facts
+        self._lose = lose
+        self._until = until
+        self._tasks: dict[asyncio.Task[None], None] = {}  # an ordered set
+        # The messages sent: (receiver, its incarnation, tag, content).
+        self._said: list[tuple[int, int, str, dict[str, str] | None]] = []
 
     def say(self, to: int, word: Word) -> None:
         self.post(to, TAG, {"word": msgspec.json.encode(word).decode()})
 
     def post(self, to: int, tag: str, content: dict[str, str] | None = None) -> None:
-        """Send in order per receiver, independently of other receivers: one path may be cut while others are open."""
+        """Send *content* to rank *to* in the background, so a receiver that cannot be reached does
+        not delay messages to others.
+        """
         task = asyncio.create_task(self._send(to, tag, content))
         self._tasks[task] = None
         task.add_done_callback(self._tasks.pop)
 
     def say_again(self, rank: int) -> None:
-        """Repeat to the present life of *rank*, as reported by others, what went to the previous one."""
+        """Send again the messages for the present life of *rank* that went to its previous life."""
         missed = [said for said in self._said if said[:2] == self._facts.life(rank)]
         self._said = [said for said in self._said if said[0] != rank]
         for to, _, tag, content in missed:
             self.post(to, tag, content)
 
     def forget(self) -> None:
-        """Start another agreement: earlier messages are not repeated."""
+        """At the start of another agreement, forget all messages sent so far, so that none is sent
+        again.
+        """
         self._said.clear()
 
     def close(self) -> None:
@@ -64,7 +79,7 @@ class Voice:
                 self._lose(lost)
                 if not self._facts.is_past(lost.rank, lost.incarnation):
                     return
-                # Others report that the rank is back: wait for its new life to appear here.
+                # Others report that the rank is back: wait until its new life reaches this node.
                 await self._until(lambda: to in self._node.peers or self._facts.is_lost(to))
                 if self._facts.is_lost(to):
                     return
@@ -74,41 +89,59 @@ class Voice:
 
 
 class Ear:
-    """The receiver of *node*, with its *facts*. *hear* takes in a message, *lose* a PeerLost; *notify* is called at the
-    end of a stream. *marks* has the last mark in the stream from each life.
+    """A receiver of messages at *node*, based on the *facts* that the node knows.
+
+    *hear* is called with each message, *lose* with each PeerLost, and *notify* when draining a
+    stream ends. *marks* maps a life to the last mark in its stream.
     """
 
     def __init__(
         self, node: Transport, facts: MembershipFacts, hear: Callable[[Message], None],
         lose: Callable[[PeerLost], None], notify: Callable[[], None],
     ) -> None:  # fmt: skip
-        self._node, self._facts, self._hear, self._lose, self._notify = node, facts, hear, lose, notify
+        self._node = node
+        self._facts = facts
+        self._hear = hear
+        self._lose = lose
+        self._notify = notify
         self.marks: dict[Life, str] = {}
         self._heard, self._ended = list[int](), set[int]()
         self._watching: asyncio.Task[None] | None = None
         self._draining: dict[int, asyncio.Task[None]] = {}
-        self.behind: set[int] = set()  # ranks of which the transport just lost an earlier life than others reported
+        # Ranks with a new life, reported by others, that has not reached this node yet.
+        self.behind: set[int] = set()
 
     def watch(self) -> None:
-        """Start to receive. Without peers there is nothing to receive, unless one is known to be on its way."""
+        """Start to receive.
+
+        Do nothing without peers, unless a rank is reported as back, since nothing would arrive.
+        """
         if (self._watching is None or self._watching.done()) and (self._node.peers or self._awaits_a_life):
             self._watching = asyncio.create_task(self._watch())
 
     def drain(self, ranks: Sequence[int], number: int) -> None:
-        """Receive and drop what *ranks* sent to groups before *number*, so that it does not block later messages. This
-        also tells which of them have ended.
+        """Receive and drop the messages of *ranks* to groups before *number*, so that they do not
+        block later messages.
+
+        Draining also reveals which of the ranks have ended.
         """
         for rank in ranks:
             task = self._draining.get(rank)
             if rank in self.behind and rank not in self._node.peers:
-                continue  # its present life has not reached this node: its JoinRequest will arrive
+                # The rank's present life has not reached this node yet; its JoinRequest will
+                # arrive.
+                continue
             self.behind.discard(rank)
             if rank != self._facts.rank and (task is None or task.done()):
                 self._draining[rank] = asyncio.create_task(self._drain(rank, number))
 
     def since_last(self) -> tuple[list[int], set[int]]:
-        """Return the ranks whose marks have come since the last call, and those no longer drained since then."""
-        since, self._heard, self._ended = (self._heard, self._ended), [], set()
+        """Return (the ranks that sent marks, the ranks that are no longer drained), both since the
+        last call.
+        """
+        since = (self._heard, self._ended)
+        self._heard = []
+        self._ended = set()
         return since
 
     def stop_draining(self) -> None:
@@ -123,7 +156,9 @@ class Ear:
 
     @property
     def _awaits_a_life(self) -> bool:
-        """Whether others report a rank as back that this one knows only in its previous life."""
+        """Whether others report that a rank has rejoined, in a life that this node does not know to
+        be lost or finished.
+        """
         facts = self._facts
         back = [rank for rank, life in enumerate(facts.lives) if life and rank != facts.rank]
         return any(not facts.is_lost(rank) and rank not in facts.finished for rank in back)
@@ -136,7 +171,7 @@ class Ear:
                 self._lose(lost)
                 while not self._node.peers:
                     if not self._awaits_a_life:
-                        return  # nothing else would ever arrive
+                        return  # without peers, nothing would ever arrive
                     await asyncio.sleep(LOOK_S)
             else:
                 self._hear(message)

@@ -1,7 +1,8 @@
-"""The membership as one rank sees it: which ranks died, are cut off from which, have ended, or ask to be let in; and
-the choice of the next group from it: its members, and the step it continues from.
+"""The membership as one rank sees it, and the choice of the next group.
 
-Pure: equal inputs give equal choices.
+The view records the ranks that died, are cut off from each other, have ended, or ask to be let in.
+The choice of the next group's members and of its first capture is a pure function: equal inputs
+give equal choices.
 """
 
 from __future__ import annotations
@@ -14,7 +15,10 @@ from simcluster.regroup.messages import CaptureName, Decision, Life, Proposal
 
 
 class MembershipFacts:
-    """The facts known to *rank* of *size*, all except `asking` of present lives. *count* rises with every new fact."""
+    """The facts that *rank* knows about the present lives of all *size* ranks.
+
+    *count* increases with every new fact.
+    """
 
     def __init__(self, rank: int, size: int, incarnation: int = 0) -> None:
         self.rank = rank
@@ -28,10 +32,11 @@ class MembershipFacts:
         self._cuts: set[tuple[Life, Life]] = set()
 
     def lose(self, rank: int, reason: str, incarnation: int) -> bool:
-        """Note that this rank has lost *rank* in its life *incarnation*; return whether that is news.
+        """Note that this rank has lost *rank* in its life *incarnation*. Return whether that is
+        new.
 
-        A rank that is cut off may be alive, and think the same of this one. The loss of a past life, which another rank
-        may have reported first, does not affect the present one.
+        A rank that is cut off may be alive, and may consider this rank cut off. The loss of a past
+        life, which another rank may have reported first, does not affect the present life.
         """
         if incarnation < self.lives[rank]:
             return False
@@ -44,7 +49,9 @@ class MembershipFacts:
         return self._note(self._dead, self.life(rank))
 
     def merge(self, dead: Iterable[Life], cuts: Iterable[tuple[Life, Life]]) -> bool:
-        """Add another rank's facts; return whether any is news."""
+        """Add the deaths and the cut links that another rank knows. Return whether any of them is
+        new.
+        """
         before = self.count
         for rank, incarnation in dead:
             self.meet(rank, incarnation)
@@ -54,34 +61,40 @@ class MembershipFacts:
         return self.count > before
 
     def comes(self, rank: int, incarnation: int) -> bool:
-        """Note that *rank*, in its life *incarnation*, asks to be admitted; return whether that is new."""
+        """Note that *rank*, in its life *incarnation*, asks to be let in. Return whether that is
+        new.
+        """
         if incarnation < self.lives[rank]:
             return False
         return self.meet(rank, incarnation) | self._note(self.asking, rank)
 
     def let_in(self, members: Iterable[int], lives: Sequence[int]) -> None:
-        """Note that *members* in these *lives*, the leader's, are in a group; a later life still asks."""
+        """Note that *members* are in a group, with *lives* by rank as the group's leader knows
+        them.
+
+        A member with a later life still asks to be let in.
+        """
         for rank, incarnation in enumerate(lives):
             self.meet(rank, incarnation)
         self.asking -= {rank for rank in members if lives[rank] == self.lives[rank]}
 
     def is_past(self, rank: int, incarnation: int) -> bool:
-        """Return whether that life of *rank* is known to be over, because another one has followed."""
+        """Return whether this rank knows a life of *rank* that is later than *incarnation*."""
         return incarnation < self.lives[rank]
 
     def life(self, rank: int) -> Life:
-        """Return the present life of *rank*, as far as known."""
+        """Return the latest known life of *rank*."""
         return rank, self.lives[rank]
 
     def is_dead(self, rank: int) -> bool:
         return self.life(rank) in self._dead
 
     def parted(self, one: int, other: int) -> bool:
-        """Return whether the two are cut off from each other."""
+        """Return whether the ranks *one* and *other* are cut off from each other."""
         return self._pair(one, other) in self._cuts
 
     def is_lost(self, rank: int) -> bool:
-        """Return whether *rank* is dead or cut off from this one."""
+        """Return whether *rank* is dead or cut off from this rank."""
         return self.is_dead(rank) or self.parted(self.rank, rank)
 
     @property
@@ -93,7 +106,9 @@ class MembershipFacts:
         return sorted(self._cuts)
 
     def meet(self, rank: int, incarnation: int) -> bool:
-        """Note that *rank* has had the life *incarnation*; return whether it is later than those known."""
+        """Note that *rank* is in its life *incarnation*. Return whether that life is later than the
+        one known.
+        """
         if incarnation <= self.lives[rank]:
             return False
         self.lives[rank] = incarnation
@@ -114,21 +129,29 @@ class MembershipFacts:
 
 
 def has_raised(reason: str) -> bool:
-    """Whether a peer failed because its code raised, other than for the loss of another peer."""
+    """Return whether *reason* says that a peer's code raised an error other than the loss of
+    another peer.
+    """
     return reason.startswith("failed: ") and not reason.startswith(f"failed: {PeerLost.__name__}")
 
 
 def step_of_leave(reason: str) -> int | None:
-    """Return the step in "left at step 7"."""
+    """Return the step after which a node left, such as 7 for a *reason* that ends in "left at step
+    7".
+
+    Return None for other reasons.
+    """
     words = reason.rpartition("left at step ")
     return int(words[2]) if words[1] and words[2].isdigit() else None
 
 
 def form(facts: MembershipFacts, members: Sequence[int]) -> tuple[list[int], dict[int, int]]:
-    """Return (the ranks that form the next group; for each other living rank, the member it is cut off from).
+    """Return (the ranks of the next group, excluded living rank -> the rank that it is cut off
+    from).
 
-    The leader comes first, *members* before ranks that ask to be let in, lower ranks before higher ones. Of two ranks
-    that are cut off from each other the later one is excluded, so that they never continue side by side.
+    If two ranks are cut off from each other, only the first in this order is included, so the two
+    never both continue: the leader, *members*, ranks that ask to be let in. Among members and among
+    asking ranks, lower ranks come first.
     """
     order = [facts.rank, *sorted(set(members) - facts.asking), *sorted(facts.asking)]
     included: list[int] = []
@@ -151,10 +174,10 @@ def decide(
     held: Sequence[CaptureName],
     answers: Mapping[int, Proposal],
 ) -> Decision | None:
-    """Return the leader's decision, from its own captures *held* and the *answers* of the others; None without
-    captures.
+    """Return the leader's decision, or None if no rank has a capture.
 
-    *number* and *members* are those of the group that ends.
+    *held* names the leader's captures, and *answers* has the other ranks' proposals. *number* and
+    *members* describe the group that ends.
     """
     included, finished = sorted([facts.rank, *answers]), facts.finished
     found = newest({facts.rank: held, **{rank: answer.held for rank, answer in answers.items()}})
@@ -175,11 +198,10 @@ def decide(
 
 
 def newest(held: Mapping[int, Sequence[CaptureName]]) -> tuple[CaptureName, list[int]] | None:
-    """Return (the last step that all ranks with captures have in common, the ranks that hold it); None without
-    captures.
+    """Return (the last capture that all ranks with captures have, the ranks that have it).
 
-    If they have none in common, a group has continued without some of them: then take that group's last common step,
-    and treat the others as having none.
+    Return None if there are no captures. If no capture is common to all, a group has continued
+    without some of the ranks; then only the captures of the latest group count.
     """
     holders = {rank: set(names) for rank, names in held.items() if names}
     if not holders:

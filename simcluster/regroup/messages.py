@@ -1,25 +1,32 @@
-"""The messages by which ranks form a group again, as JSON in a message's only value."""
+"""The messages by which ranks form a new group.
+
+Each is sent as JSON, in a transport message with that single value.
+"""
 
 from __future__ import annotations
 
-from typing import NamedTuple, TypeAlias
+from typing import NamedTuple
 
 import msgspec
 
 from simcluster.transport import OWN_TAGS
 
 TAG = f"{OWN_TAGS}regroup"
-"""The tag of all these messages. No algorithm receives them."""
+"""The tag of all messages of regrouping. Algorithms never receive a message under this tag."""
 
 MARK = f"{OWN_TAGS}regroup/mark/"
-"""Prefix of the tags that separate one group's messages from the next group's in a stream."""
+"""Prefix of the tags of marks, which separate the messages of one group from those of the next in a
+stream.
+"""
 
-Life: TypeAlias = tuple[int, int]
-"""(rank, incarnation): a node that rejoins has another life."""
+Life = tuple[int, int]
+"""(rank, incarnation). A node that rejoins starts another life."""
 
 
 class CaptureName(NamedTuple):
-    """The name of a capture: made at the end of *step* in the group of *number* that *leader* formed."""
+    """The name of a capture: it was made at the end of *step* in group *number*, which *leader*
+    formed.
+    """
 
     number: int
     leader: int
@@ -27,21 +34,26 @@ class CaptureName(NamedTuple):
 
 
 class JoinRequest(msgspec.Struct, tag="Join"):
-    """To all: the sender, in its life *incarnation*, asks to be let in."""
+    """A message to all ranks: the sender, in its life *incarnation*, asks to be let in."""
 
     incarnation: int
 
 
 class Call(msgspec.Struct, tag=True):
-    """From the leader, in *round*: report what you hold, but not before the end of step *leaves_at*, if given."""
+    """A leader's request to report captures and losses, in round *round*.
+
+    If *leaves_at* is set, ranks first complete that step.
+    """
 
     round: int
     leaves_at: int | None = None
 
 
 class Proposal(msgspec.Struct, tag="Propose"):
-    """To the leader: the sender has stopped, belongs to the group of *number*, holds these captures and knows of these
-    losses. *round* is that of the call it answers; 0 without a call.
+    """A message to the leader from a rank that has stopped: it reports its captures and losses.
+
+    *number* is the group that the rank was in. *round* is the round of the call that the message
+    answers, or 0 if there was no call.
     """
 
     round: int
@@ -53,10 +65,12 @@ class Proposal(msgspec.Struct, tag="Propose"):
 
 
 class Decision(msgspec.Struct, tag=True):
-    """From the leader to each of *members*: continue as the group of *number* from *capture*.
+    """A leader's decision, which each of *members* receives: continue from *capture* as group
+    *number*.
 
-    *source* transfers the capture to members that do not hold it. *lives* has every rank's incarnation. *lost* and
-    *joined* are the changes from the leader's previous group.
+    The rank *source* transfers the capture to *receivers*, the members that do not have it. *lives*
+    has the incarnation of every rank. *lost* and *joined* are the changes from the leader's
+    previous group.
     """
 
     number: int
@@ -71,14 +85,16 @@ class Decision(msgspec.Struct, tag=True):
 
 
 class Exclusion(msgspec.Struct, tag="Out"):
-    """From the leader: the receiver is excluded, since it is cut off from *because*."""
+    """A leader's message to a rank that is excluded because it is cut off from the rank
+    *because*.
+    """
 
     because: int
 
 
-Word: TypeAlias = JoinRequest | Call | Proposal | Decision | Exclusion
+Word = JoinRequest | Call | Proposal | Decision | Exclusion
 
 
 def mark_of(number: int, leader: int) -> str:
-    """Return the mark before the first message to the group of *number* that *leader* formed."""
+    """Return the mark that precedes all messages to group *number*, which *leader* formed."""
     return f"{MARK}{number}.{leader}"

@@ -1,6 +1,7 @@
-"""Runs an algorithm in one group after another: stops it when a rank is lost, leaves or joins, and starts it again.
+"""Run an algorithm in one group after another: when a rank is lost, leaves or joins, the algorithm
+stops and starts again in the next group.
 
-Without such an event the algorithm uses the node itself, and no extra message is sent.
+Until that happens, the algorithm uses the node itself, and no extra messages are sent.
 """
 
 from __future__ import annotations
@@ -10,29 +11,37 @@ from collections.abc import Callable, Coroutine, Sequence
 from typing import Any, Protocol
 
 from simcluster.collectives.subgroup import NamedSubgroup
-from simcluster.errors import ENDED, PeerLost
+from simcluster.errors import ENDED, PeerLost, leaves_of
 from simcluster.regroup.agreement import Council
-from simcluster.regroup.memory import Capture, CaptureMemory, hand_over, take_over
+from simcluster.regroup.capture_memory import Capture, CaptureMemory, hand_over, take_over
 from simcluster.regroup.messages import Decision
 from simcluster.rng import NodeRandom
 from simcluster.transport import Transport
 
 
 class Trainee(Protocol):
-    """The training that the supervisor runs, group after group."""
+    """The training that a supervisor runs, group after group."""
 
     def begin(self, node: Transport, number: int, memory: CaptureMemory, capture: Capture | None) -> None:
-        """Make a replica for the place of *node* in the group *number*, from *capture* or from the start."""
+        """Make a replica for the rank of *node* in group *number*.
+
+        It starts from *capture*, or from the beginning if *capture* is None.
+        """
 
     def train(self) -> Coroutine[Any, Any, object]:
-        """Run the algorithm with that replica."""
+        """Run the algorithm with the replica that `begin` made."""
 
     def regrouped(self, decision: Decision, step: int, batches: int) -> None:
-        """Note that another group begins from *step*, with *batches* of each rank in the previous group."""
+        """Note that the group of *decision* starts after *step*, with *batches* batches of each
+        rank so far.
+        """
 
 
 class Supervisor:
-    """*names* are those of all nodes; *incarnation* is the life of this node."""
+    """A supervisor that runs *trainee* on *node*, group after group.
+
+    *names* has the names of all nodes by rank, and *incarnation* is the number of this node's life.
+    """
 
     def __init__(self, node: Transport, names: Sequence[str], trainee: Trainee, incarnation: int = 0) -> None:
         self._node, self._trainee = node, trainee
@@ -43,7 +52,10 @@ class Supervisor:
         self._memory.on_step = self._on_step
 
     async def run(self) -> None:
-        """Run to the end of the algorithm. Raises what it raises; PeerLost if this node is excluded."""
+        """Run the algorithm to its end.
+
+        Raise any error of the algorithm, or PeerLost if this node is excluded.
+        """
         council = self._council
         council.ear.watch()
         try:
@@ -61,11 +73,16 @@ class Supervisor:
             council.close()
 
     def why_lost(self, rank: int) -> str:
-        """Return why *rank* was lost, as far as this node knows; "" if another node has noticed it."""
+        """Return the reason for which this node has lost *rank*; "" if only other nodes noticed the
+        loss.
+        """
         return self._council.facts.reasons.get(rank, "")
 
     async def _regroup(self) -> bool:
-        """Run the next group until it is disturbed or its algorithm ends; return whether another is to follow."""
+        """Agree on the next group, and run the algorithm in it until it ends or a member changes.
+
+        Return whether another group must follow.
+        """
         council = self._council
         decision = await council.agree(self._memory.held)
         if decision is None:
@@ -84,7 +101,11 @@ class Supervisor:
         return await self._train()
 
     async def _take(self, decision: Decision) -> Capture:
-        """Return the capture that the group continues from: this rank's own, or one transferred by the source."""
+        """Return the capture that the group continues from: this rank's own, or one received from
+        the source.
+
+        The source first sends the capture to the ranks that need it.
+        """
         me = self._node.rank
         if me in decision.receivers:
             return await take_over(self._node, decision.source)
@@ -96,14 +117,15 @@ class Supervisor:
         return capture
 
     async def _train(self) -> bool:
-        """Run the algorithm in the present group; return whether another is to follow."""
+        """Run the algorithm in the present group. Return whether another group must follow."""
         if await self._undisturbed(self._to_the_end) is None:
             return True
         council, me = self._council, self._node.rank
         council.is_done = True
         if me != min(council.members):
             return False
-        # The lowest rank stands for the run: it stays until all others have finished, or need it again.
+        # The lowest rank represents the run, so it waits until all others have finished or need it
+        # in another group.
         others = [rank for rank in council.members if rank != me]
         council.ear.drain(others, council.number + 1)
         await council.until(lambda: council.unrest or not set(others) & set(self._node.peers))
@@ -115,7 +137,12 @@ class Supervisor:
         return True
 
     async def _undisturbed(self, work: Callable[[], Coroutine[Any, Any, Any]]) -> Any:
-        """Return what *work* returns; None if it was abandoned because the group must be formed again."""
+        """Return the result of *work*. If another group must be formed first, cancel *work* and
+        return None.
+
+        Raise the error of *work*, unless it only says that peers are lost that had not ended: then
+        return None, since another group must be formed.
+        """
         council = self._council
         task = asyncio.create_task(_caught(work))
         task.add_done_callback(council.notify)
@@ -130,8 +157,9 @@ class Supervisor:
         result, error = task.result()
         if error is None:
             return result
-        losses = [leaf for leaf in _leaves(error) if isinstance(leaf, PeerLost)]
-        if len(losses) < len(_leaves(error)) or any(lost.reason == ENDED for lost in losses):
+        leaves = leaves_of(error)
+        losses = [leaf for leaf in leaves if isinstance(leaf, PeerLost)]
+        if len(losses) < len(leaves) or any(lost.reason == ENDED for lost in losses):
             raise error
         for lost in losses:
             council.lose(lost)
@@ -140,7 +168,7 @@ class Supervisor:
         return None
 
     async def _on_step(self, step: int) -> None:
-        """If a member leaves at the end of this step, do not start the next one in this group."""
+        """Note that *step* has ended. If a member leaves after it, wait until this group ends."""
         self._council.ear.watch()
         if self._step_of_leave_is_over:
             self._council.notify()
@@ -153,16 +181,13 @@ class Supervisor:
 
 
 async def _caught(work: Callable[[], Coroutine[Any, Any, Any]]) -> tuple[Any, BaseException | None]:
-    """Return (the result of *work*, its exception), since a SystemExit raised in a task would end the loop."""
+    """Await *work* and return (its result, its exception).
+
+    A SystemExit is also returned: if it left a task, it would end the event loop.
+    """
     try:
         return await work(), None
     except (asyncio.CancelledError, KeyboardInterrupt):
         raise
     except BaseException as error:
         return None, error
-
-
-def _leaves(error: BaseException) -> list[BaseException]:
-    if isinstance(error, BaseExceptionGroup):
-        return [leaf for part in error.exceptions for leaf in _leaves(part)]
-    return [error]

@@ -1,4 +1,7 @@
-"""Arrow arrays made from buffers: pyarrow's own conversion imports pandas, which takes longer than most commands."""
+"""Arrow arrays made from buffers.
+
+pyarrow's own conversion imports pandas, and that import takes longer than most commands run.
+"""
 
 from __future__ import annotations
 
@@ -39,7 +42,7 @@ def texts(values: Sequence[str]) -> pa.Array:
 
 
 def categories(values: Sequence[str]) -> pa.Array:
-    """Return *values*, few of which differ, as numbers of those in alphabetical order."""
+    """Return *values*, which has few distinct strings, as a dictionary array with sorted strings."""
     import pyarrow as pa
 
     kinds = sorted(set(values))

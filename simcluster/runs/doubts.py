@@ -1,54 +1,60 @@
-"""The warnings of a run: what makes its result doubtful, in words for its user.
+"""Warn of reasons to doubt the result of a run, in words for the user.
 
-They are a list in summary.json, from where the terminal, the report, comparisons and `Run.warnings` take them. A run
-without any has no such list.
+The warnings are a list in summary.json; without warnings, the list is absent. The terminal, the
+report, comparisons and `Run.warnings` read the list.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Sequence
-from typing import Any, Final
+from typing import Any
 
-from simcluster.process.places import original
+from simcluster.process.own_frames import original
 from simcluster.runs.record import CodeDoubt, NodeRecord, RunRecord
 from simcluster.runs.steps import steps_of
 
-OUTSIDE: Final = "outside_compute"
-NO_TIME: Final = "no_time"
-NOT_AWAITED: Final = "not_awaited"
-NOT_FINITE: Final = "not_finite"
-SHARED: Final = "shared_state"
-SYSTEM: Final = "system_randomness"
-NO_STEP: Final = "no_step"
-UNTRAINED: Final = "untrained"
-MISFIT: Final = "misfit"
-STALE_STATISTICS: Final = "stale_statistics"
-UNREAD: Final = "unread"
-SENT: Final = "sent"
-READ: Final = "read"
-SUMS: Final = "loss_sums"
-ABSURD: Final = "absurd"
-IN_PLACE: Final = "in_place"
+OUTSIDE = "outside_compute"
+NO_TIME = "no_time"
+NOT_AWAITED = "not_awaited"
+NOT_FINITE = "not_finite"
+SHARED = "shared_state"
+SYSTEM = "system_randomness"
+NO_STEP = "no_step"
+UNTRAINED = "untrained"
+MISFIT = "misfit"
+STALE_STATISTICS = "stale_statistics"
+UNREAD = "unread"
+SENT = "sent"
+READ = "read"
+SUMS = "loss_sums"
+ABSURD = "absurd"
+IN_PLACE = "in_place"
 
 LOSSES = ("loss", "eval_loss")
-MOST_PLACES, MOST_TEXT = 10, 1000
+MOST_PLACES = 10
+MOST_TEXT = 1000
 
 INSTEAD = {
     "loss_and_gradients": "loss, gradients = await node.compute(replica.loss_and_gradients, batch, "
     "cost=replica.gradient_cost(batch))",
     "apply": "await node.compute(replica.apply, gradients, cost=replica.apply_cost())",
 }
-"""Methods of a replica that are work, and the line that gives it to the node's device."""
+"""Methods of a replica that compute, each with the line that runs it on the node's device."""
 
-METHODS = {"node": ("send", "recv", "compute", "exchange"), "replica": ("checkpoint",)}
+METHODS = {"node": ("send", "recv", "compute"), "replica": ("checkpoint",)}
+"""Usual name of a variable -> async methods of its object, to name a call that lacks `await`."""
 
 Warned = dict[str, Any]
-"""A warning: *kind*, *text*, and where known the *nodes*, the *step* and the place *at* in the user's code."""
+"""A warning: "kind", "text" and, if known, "nodes", "step" and "at", a place in user code.
+"""
 
 
 def doubts_of(record: RunRecord, *, computes: bool = True) -> list[Warned]:
-    """Return the warnings of the run that *record* tells of; *computes*: it has losses, unlike a timing-only run."""
+    """Return the warnings of the run of *record*.
+
+    *computes* is False for a timing-only run, which has no losses.
+    """
     losses = _not_finite(record.nodes) if computes else ()
     found = [*_noticed(record), *_no_time(record), *_unread(record), *losses]
     found += [*record.extra.get(SHARED, ()), *record.extra.get("odd", ()), *record.extra.get("misfits", ())]
@@ -56,12 +62,13 @@ def doubts_of(record: RunRecord, *, computes: bool = True) -> list[Warned]:
 
 
 def warned(kind: str, text: str, **more: Any) -> Warned:
+    """Return a warning, with each place in captured code replaced by the original place."""
     more |= {"at": original(more["at"])} if more.get("at") else {}
     return {"kind": kind, "text": original(text)[:MOST_TEXT], **more}
 
 
 def _noticed(record: RunRecord) -> Iterator[Warned]:
-    """Yield a warning per line of user code, whichever nodes ran it."""
+    """Yield one warning per suspicious line of user code, with all nodes that ran it."""
     by_place: dict[CodeDoubt, list[tuple[str, int]]] = {}
     rows = [(node.name, row) for node in record.nodes for row in node.noticed]
     for name, row in rows + [("", row) for row in record.extra.get("noticed", ())]:
@@ -69,8 +76,10 @@ def _noticed(record: RunRecord) -> Iterator[Warned]:
             continue
         by_place.setdefault(row._replace(times=0), []).append((name, row.times))
     for row, found in list(by_place.items())[:MOST_PLACES]:
-        names, count = [name for name, _ in found if name], sum(count for _, count in found)
-        where, times = row.at or "the algorithm", "once" if count == 1 else f"{count:,} times"
+        names = [name for name, _ in found if name]
+        count = sum(count for _, count in found)
+        where = row.at or "the algorithm"
+        times = "once" if count == 1 else f"{count:,} times"
         if row.kind == OUTSIDE:
             text = (
                 f"{where} calls replica.{row.what} outside node.compute, {times}: such work takes no virtual time and "
@@ -102,7 +111,7 @@ def _noticed(record: RunRecord) -> Iterator[Warned]:
 def _unread(record: RunRecord) -> Iterator[Warned]:
     """Yield a warning for each kind of message that a user's algorithm sends and no node ever receives."""
     if record.error is not None or record.extra.get("lost"):
-        return  # the node that would have received it may have ended
+        return  # a node that failed or was lost may be the one that would have received the message
     rows = [(node.name, row) for node in record.nodes for row in node.noticed]
     read = {row.what for _, row in rows if row.kind == READ}
     found: dict[str, list[tuple[str, CodeDoubt]]] = {}
@@ -110,7 +119,8 @@ def _unread(record: RunRecord) -> Iterator[Warned]:
         if row.kind == SENT and row.what not in read:
             found.setdefault(row.what, []).append((name, row))
     for kind, sent in list(found.items())[:MOST_PLACES]:
-        at, count = sent[0][1].at, sum(row.times for _, row in sent)
+        at = sent[0][1].at
+        count = sum(row.times for _, row in sent)
         text = (
             f"{at or 'the algorithm'} sends {count:,} messages with the tag {kind!r} (# is a number), and no node ever "
             "receives one: they take time on the links for nothing; receive them with node.recv, or do not send them"
@@ -119,7 +129,7 @@ def _unread(record: RunRecord) -> Iterator[Warned]:
 
 
 def _as_written(name: str) -> str:
-    """Return a method of ours, `Node.send`, as an algorithm writes it; other names as they are."""
+    """Return a name such as `Node.send` as an algorithm writes it, node.send; others unchanged."""
     _, dot, method = name.rpartition(".")
     variable = next((variable for variable, methods in METHODS.items() if method in methods), "")
     return f"{variable}.{method}" if dot and variable else name
@@ -137,7 +147,7 @@ def _no_time(record: RunRecord) -> Iterator[Warned]:
 
 
 def _not_finite(nodes: Sequence[NodeRecord]) -> Iterator[Warned]:
-    """Yield the first loss, in the run's time, that is infinite or not a number."""
+    """Yield a warning for the earliest loss that is infinite or not a number, if there is one."""
     found = [
         (metric.time_s, node.rank, metric.step, metric)
         for node in nodes
@@ -156,7 +166,7 @@ def _not_finite(nodes: Sequence[NodeRecord]) -> Iterator[Warned]:
 
 
 def _idle(record: RunRecord) -> Iterator[Warned]:
-    """Yield that a run has ended well without a step, or without training."""
+    """Yield a warning if a run without an error made no step or changed no weight."""
     if record.error is not None or (record.extra.get("resumed") or {}).get("step"):
         return
     if not any(steps_of(record)):

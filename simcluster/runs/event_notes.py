@@ -1,4 +1,4 @@
-"""Records a node's order while it runs, and hands it over in chunks. All but `take` belongs in the node's thread."""
+"""Record the order of a node's events while it runs, and hand it over in chunks."""
 
 from __future__ import annotations
 
@@ -11,11 +11,15 @@ from typing import Any
 from simcluster.runs.event_order import CHUNK_EVENTS, CHUNK_S, EventColumns, EventKind, ImmediateAnswers, pack
 
 NOTES: ContextVar[Notes | None] = ContextVar("notes", default=None)
-"""The program's recorder: set in its context, which its tasks, timers and callbacks inherit."""
+"""The recorder of the running node: the node's tasks, timers and callbacks inherit the context."""
 
 
 class Notes:
-    """One node's recorder; *now* returns the run's time. Events come between callbacks, answers within them."""
+    """The recorder of one node's event order; *now* returns the time of the run.
+
+    Events occur between callbacks of the node, immediate answers within them. Call all methods
+    except `take` in the node's thread.
+    """
 
     def __init__(self, now: Callable[[], float]) -> None:
         self.executed = 0
@@ -28,7 +32,7 @@ class Notes:
         self._begin_chunk()
 
     def begin(self) -> None:
-        """Start recording. Call it in the program's first callback, which counts as one."""
+        """Start recording. Call it in the program's first callback, which is counted."""
         self.executed = 1
         NOTES.set(self)
 
@@ -44,7 +48,7 @@ class Notes:
         callback(*args)
 
     def note(self, kind: EventKind, number: int) -> None:
-        """Record an event that takes effect now."""
+        """Record an event of *kind* that takes effect now; for *number*, see EventKind."""
         if self._over:
             return
         self._kinds.append(kind)
@@ -78,14 +82,17 @@ class Notes:
         callback(*args)
 
     def take(self) -> list[bytes]:
-        """Return the full chunks, packed; may be called in another thread."""
+        """Return the full chunks, packed. Any thread may call it."""
         found = []
         while self._full:
             found.append(pack(*self._full.popleft()))
         return found
 
     def _begin_chunk(self) -> None:
-        self._events, self.answers = EventColumns(), ImmediateAnswers()
-        # Local names instead of ten attribute look-ups per event.
+        self._events = EventColumns()
+        self.answers = ImmediateAnswers()
+        # `note` runs for every event: these names save it the attribute look-ups.
         self._kinds, self._counts = self._events.kinds, self._events.counts
-        self._numbers, self._times_s, self._digests = self._events.numbers, self._events.times_s, self._events.digests
+        self._numbers = self._events.numbers
+        self._times_s = self._events.times_s
+        self._digests = self._events.digests

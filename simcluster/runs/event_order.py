@@ -1,10 +1,11 @@
-"""The order in which events reached a node: the record of it, packed, and read back.
+"""The order in which events reached a node: pack it into bytes, and unpack it.
 
-A node's code is determined by the external events that reach it, their order, and the number of callbacks before each.
-Callbacks wait in one FIFO queue on every loop, so this number places an event among them. An event is one entry in five
-columns: its kind, the callbacks since the previous event, a number, the microseconds since the previous event, and for
-a message the checksum of its content. Requests of the code that were answered at once (a clock, a send that left at
-once) have no place in the order: they are a list of answers.
+A node's behaviour is determined by the external events that reach it, their order, and the number
+of callbacks before each event. Every event loop runs its callbacks from one FIFO queue, so this
+number places an event among them. An event is one entry in five columns: its kind, the callbacks
+since the previous event, a number, the microseconds since the previous event, and for a message the
+checksum of its content. Requests of the node that are answered at once (a reading of the clock, a
+send that leaves immediately) are not events: their answers are kept in separate lists.
 """
 
 from __future__ import annotations
@@ -23,7 +24,10 @@ Ints = NDArray[np.int64]
 
 
 class EventKind(enum.IntEnum):
-    """The kind of an event. Its number is a rank for the first three kinds, else the number of the request."""
+    """The kind of an event.
+
+    An event's number is a rank for the first three kinds, else the number of a request.
+    """
 
     MESSAGE = 0
     ENDED = 1
@@ -50,17 +54,18 @@ WORDS = {
     EventKind.TOLD: "it is told to leave",
 }
 COUNTED = (EventKind.LEFT, EventKind.FAILED, EventKind.COMPUTED, EventKind.TIMER, EventKind.ASIDE)
-"""Kinds with numbers that mostly rise by one; stored as differences."""
+"""Kinds with numbers that mostly rise by one: they are stored as differences, which are small."""
 
 CHUNK_EVENTS = 32_768
-"""A chunk is packed and handed over at this number of events,"""
+"""The number of events after which a chunk is handed over."""
+
 CHUNK_S = 2.0
-"""or this long after its first event: a node that dies loses what it has not handed over."""
+"""The time after its first event at which a chunk is handed over: a dying node loses its last one."""
 
 
 @dataclass
 class EventColumns:
-    """The columns while a node runs."""
+    """The columns of a node's events, as lists that grow while the node runs."""
 
     kinds: list[int] = field(default_factory=list)
     counts: list[int] = field(default_factory=list)
@@ -71,11 +76,17 @@ class EventColumns:
 
 @dataclass
 class ImmediateAnswers:
-    """Immediate answers to the node's code, and withdrawn requests; numbers count sends or pieces of work from 1.
+    """Answers that a node got at once, and requests that it withdrew.
 
-    *reads* are readings of the clock. Sends: *waited* did not leave at once, *withdrawn* were cancelled before they
-    began to leave, *refused* failed at once, with the reason. Work: *names* and *took_s* of the pieces that ran, in
-    order; *never_ran* was cancelled before. *reasons* are those of LOST and FAILED events, in order.
+    Sends and pieces of work are numbered from 1.
+
+    - *reads*: the times that the node read from the clock.
+    - *waited*: the sends that did not leave at once. *withdrawn*: those that were cancelled before
+      they began to leave.
+    - *refused*: the sends that failed at once, with the reasons.
+    - *names*, *took_s*: names and seconds of the pieces of work that ran, in order.
+    - *never_ran*: the pieces of work that were cancelled before they began.
+    - *reasons*: the reasons of the LOST and FAILED events, in order.
     """
 
     reads: list[float] = field(default_factory=list)
@@ -90,7 +101,10 @@ class ImmediateAnswers:
 
 @dataclass
 class EventOrder:
-    """One node's whole order: *callbacks* is the number that it ran, None if the node never reported it."""
+    """The order of one node's events.
+
+    *callbacks* is the number of callbacks that ran, None if the node did not report its end.
+    """
 
     events: EventColumns = field(default_factory=EventColumns)
     answers: ImmediateAnswers = field(default_factory=ImmediateAnswers)
@@ -102,14 +116,17 @@ class EventOrder:
 
 
 class IntegerColumn(msgspec.Struct, array_like=True, frozen=True):
-    """Integers in as few bytes each as the largest one needs."""
+    """A column of integers of the numpy type *kind*, the smallest that holds all of them."""
 
     kind: str
     content: bytes
 
 
 class OrderChunk(msgspec.Struct, array_like=True, frozen=True):
-    """A stored part of an order. The first event's differences are from *first_count* and *first_s*."""
+    """A stored part of an order.
+
+    Counts and times are stored as differences, which start from *first_count* and *first_s*.
+    """
 
     first_count: int
     first_s: float
@@ -139,7 +156,7 @@ _decoder = msgspec.msgpack.Decoder(OrderChunk)
 
 
 def pack(events: EventColumns, answers: ImmediateAnswers, callbacks: int | None = None) -> bytes:
-    """Return a compressed chunk."""
+    """Return *events* and *answers* as a compressed chunk; only the last chunk has *callbacks*."""
     counts = np.array(events.counts, np.int64)
     since_s = np.array(events.times_s) - (events.times_s[0] if events.times_s else 0.0)
     times_us: Ints = np.round(since_s * 1e6).astype(np.int64)
@@ -169,7 +186,10 @@ def pack(events: EventColumns, answers: ImmediateAnswers, callbacks: int | None 
 
 
 def unpack(chunks: Iterable[bytes]) -> EventOrder:
-    """Return the order that *chunks*, in sequence, form. Raises DamagedOrder."""
+    """Return the order that the sequence of *chunks* forms.
+
+    Raise DamagedOrder if any chunk is invalid.
+    """
     order = EventOrder()
     try:
         for packed in chunks:
@@ -180,7 +200,8 @@ def unpack(chunks: Iterable[bytes]) -> EventOrder:
 
 
 def _add(order: EventOrder, chunk: OrderChunk) -> None:
-    events, answers = order.events, order.answers
+    events = order.events
+    answers = order.answers
     kinds = [EventKind(kind) for kind in chunk.kinds]
     columns = [_ints(column) for column in (chunk.gaps, chunk.numbers, chunk.steps_us)]
     digests = np.frombuffer(chunk.digests, "<u4").tolist()
@@ -207,8 +228,10 @@ def _add(order: EventOrder, chunk: OrderChunk) -> None:
 
 
 def _differences(kinds: Sequence[int], numbers: Sequence[int]) -> Ints:
-    """Return *numbers*; for the COUNTED kinds, as differences from the previous number of the same kind."""
-    found, of = np.array(numbers, np.int64), np.array(kinds, np.int64)
+    """Return *numbers*, with those of COUNTED kinds as differences from the previous one of the
+    kind."""
+    found = np.array(numbers, np.int64)
+    of = np.array(kinds, np.int64)
     for kind in COUNTED:
         mask = of == kind
         found[mask] = np.diff(found[mask], prepend=0)
@@ -216,7 +239,8 @@ def _differences(kinds: Sequence[int], numbers: Sequence[int]) -> Ints:
 
 
 def _sums(kinds: Sequence[int], differences: Ints) -> list[int]:
-    found, of = differences.copy(), np.array(kinds, np.int64)
+    found = differences.copy()
+    of = np.array(kinds, np.int64)
     for kind in COUNTED:
         mask = of == kind
         found[mask] = np.cumsum(found[mask])

@@ -9,7 +9,10 @@ import msgspec
 
 
 def flat(document: Mapping[str, Any]) -> dict[str, Any]:
-    """Return {dotted key: scalar} of *document*, in its order; empty values and lists of scalars become JSON text."""
+    """Return dotted key -> scalar for *document*, in its order.
+
+    An empty mapping or list, and a list of scalars, becomes a JSON string.
+    """
     return dict(_leaves("", document))
 
 
@@ -27,7 +30,10 @@ def _leaves(key: str, value: Any) -> Iterator[tuple[str, Any]]:
 
 
 def names_of(items: Sequence[Any]) -> list[str]:
-    """Return names: links by their two ends, other items by number; all by number if names repeat."""
+    """Return names for the items of a list: "a-b" for a link between a and b, the index for others.
+
+    If names repeat, all are indices.
+    """
     names = [
         "-".join(map(str, item["between"]))
         if isinstance(item, Mapping) and isinstance(item.get("between"), (list, tuple))

@@ -1,6 +1,6 @@
-"""A run's directory: config, summary, metrics, trace, weights.
+"""Read the directory of a run.
 
-pandas and torch are imported where they are used: each takes longer to import than most commands run.
+Functions import pandas and torch themselves: each import takes longer than most commands run.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any
 
 from simcluster.errors import Problem, UsageError
 from simcluster.paths.inside import read
@@ -30,43 +30,57 @@ if TYPE_CHECKING:
     from simcluster.checkpoints.store import Checkpoint
     from simcluster.topology import Topology
 
-CONFIG, SUMMARY, METRICS = "config.yaml", "summary.json", "metrics.parquet"
-TRACE, REPORT, CHECKPOINTS, LOGS = "trace.json", "report.html", "checkpoints", "logs"
-LOG_SUFFIX: Final = ".log"
-"""Suffix of the files of nodes' output in the logs."""
-TRACEBACK: Final = "traceback.txt"
-"""Traceback of the node that failed, if one did."""
-FINAL: Final = "final.safetensors"
-"""In the checkpoints: the weights of rank 0 at the end."""
-FINAL_PATH: Final = f"{CHECKPOINTS}/{FINAL}"
-SAMPLES: Final = "samples.parquet"
-"""Use of every sample that was drawn; absent if nothing was computed."""
+CONFIG = "config.yaml"
+SUMMARY = "summary.json"
+METRICS = "metrics.parquet"
+TRACE = "trace.json"
+REPORT = "report.html"
+CHECKPOINTS = "checkpoints"
+LOGS = "logs"
+LOG_SUFFIX = ".log"
+"""The suffix of the files in the directory of logs that hold the nodes' output."""
+TRACEBACK = "traceback.txt"
+"""The traceback of the node that failed, if one did."""
+FINAL = "final.safetensors"
+"""The file in the directory of checkpoints with the final weights of rank 0."""
+FINAL_PATH = f"{CHECKPOINTS}/{FINAL}"
+SAMPLES = "samples.parquet"
+"""The file with the use of each drawn sample; absent if nothing was computed."""
 
-LIVE: Final = "live.json"
-"""The state of a run in progress, for observers; removed at its end, no part of its result."""
+LIVE = "live.json"
+"""The file with the state of a run in progress, for observers.
 
-ORDER: Final = "order.msgpack"
-"""Order of events by node, packed by simcluster.lab.replays; of a real run only."""
+The file is removed at the end, and is not part of the result.
+"""
 
-NEEDED: Final = (CONFIG, METRICS, TRACE, SUMMARY)
-SOURCE: Final = "source"
-"""The user's functions that had no file: see simcluster.documents.captured."""
-FILES: Final = "files"
-"""The files that a script has written to relative paths."""
-SHARDS: Final = "shards"
-SUMMARY_BYTES: Final = 128 << 20
-TRACE_BYTES: Final = 2 << 30
-WEIGHTS_BYTES: Final = 64 << 30
-"""The limits on files read from a run's directory."""
-METRIC_COLUMNS: Final = {"time_s": "f", "step": "iu", "node": "OTU", "name": "OTU", "value": "f"}
-SAMPLE_COLUMNS: Final = {"epoch": "iu", "sample": "iu", "node": "OTU", "used": "iu", "lost": "iu"}
-"""Column -> its numpy kinds."""
+ORDER = "order.msgpack"
+"""The file with the order of events of each node, packed by simcluster.runs.event_order.
+
+Only real runs have one.
+"""
+
+NEEDED = (CONFIG, METRICS, TRACE, SUMMARY)
+"""The files that every complete run has."""
+SOURCE = "source"
+"""The directory with the user's functions that had no file; see simcluster.documents.captured."""
+FILES = "files"
+"""The directory with the files that a script has written to relative paths."""
+SHARDS = "shards"
+# Limits on the files that are read: a directory may come from elsewhere.
+SUMMARY_BYTES = 128 << 20
+TRACE_BYTES = 2 << 30
+WEIGHTS_BYTES = 64 << 30
+# Name of a column -> the allowed kinds of its numpy dtype.
+METRIC_COLUMNS = {"time_s": "f", "step": "iu", "node": "OTU", "name": "OTU", "value": "f"}
+SAMPLE_COLUMNS = {"epoch": "iu", "sample": "iu", "node": "OTU", "used": "iu", "lost": "iu"}
 
 
 class RunFolder:
-    """A run read from its directory. The summary is read at once, everything else at its first use.
+    """A run, read from its directory.
 
-    That raises UsageError if another run was written to the directory in between.
+    The summary is read at once, everything else at its first use.
+
+    A later read raises UsageError if another run has been written to the directory in between.
     """
 
     def __init__(self, folder: str | os.PathLike[str]) -> None:
@@ -76,10 +90,10 @@ class RunFolder:
             is_file = os.path.isfile(self.folder)
             found = f"the file {self.folder}" if is_file else f"no folder {self.folder}"
             unpacked = ": unpack the file first" if self.folder.suffix in (".zip", ".gz", ".tar") else ""
-            raise UsageError(Problem("run", found, f"a run folder{unpacked}"))
+            raise UsageError("run", found, f"a run folder{unpacked}")
         missing = [name for name in NEEDED if not (self.folder / name).is_file()]
         if missing and (self.folder / "sweep.yaml").is_file():
-            raise UsageError(Problem("run", f"the sweep {self.folder}", "the folder of a run, like one in its points"))
+            raise UsageError("run", f"the sweep {self.folder}", "the folder of a run, like one in its points")
         if missing:
             expected = "this file of a run folder"
             raise UsageError([Problem(name, f"nothing in {self.folder}", expected) for name in missing])
@@ -87,7 +101,7 @@ class RunFolder:
 
     @cached_property
     def config(self) -> dict[str, Any]:
-        """The resolved experiment: enough to repeat the run."""
+        """The resolved experiment, with all defaults, which is enough to repeat the run."""
         content = read_config(self._same())
         if not isinstance(content, dict):
             raise _damaged(self.folder / CONFIG, "a mapping")
@@ -95,12 +109,12 @@ class RunFolder:
 
     @cached_property
     def metrics(self) -> pd.DataFrame:
-        """One row per number recorded by a node: time_s, step, node, name, value; by time, then rank."""
+        """One row per number recorded: time_s, step, node, name, value; by time, then rank."""
         return read_table(self._same(), METRICS, METRIC_COLUMNS)
 
     @cached_property
     def rows(self) -> MetricRows:
-        """The same as `metrics`, without pandas."""
+        """The rows of `metrics` as numpy columns, without importing pandas."""
         import pyarrow as pa
 
         folder = self._same()
@@ -111,21 +125,24 @@ class RunFolder:
 
     @cached_property
     def samples(self) -> pd.DataFrame:
-        """One row per sample and epoch: epoch, sample, node, used (times it is in the weights), lost (times it is not).
+        """One row per sample and epoch: epoch, sample, node, used and lost.
 
-        Raises UsageError for a run that computed nothing.
+        *used* counts how many times the sample's gradient entered the weights, *lost* how many
+        times it was computed and did not. Raise UsageError for a run that computed nothing.
         """
         return read_table(self._same(), SAMPLES, SAMPLE_COLUMNS)
 
     @property
     def warnings(self) -> list[dict[str, Any]]:
-        """The reasons to doubt the result, each with its kind and text: see simcluster.runs.doubts."""
+        """The reasons to doubt the result, each with its kind and text; see
+        simcluster.runs.doubts.
+        """
         found: list[dict[str, Any]] = self.summary.get("warnings", [])
         return found
 
     @property
     def checkpoints(self) -> list[Checkpoint]:
-        """The kept checkpoints of steps, by age: step, path, judged; `simcluster.resume` resumes from one."""
+        """The checkpoints, the oldest first; `simcluster.resume` resumes from one."""
         from simcluster.checkpoints.store import checkpoints
 
         return checkpoints(self._same())
@@ -141,27 +158,28 @@ class RunFolder:
 
     @cached_property
     def spans(self) -> list[tuple[int, Span]]:
-        """(rank, span) for all activity of the nodes, by rank, kind and start; times to the nanosecond.
+        """(rank, span) for all activity of the nodes, sorted by rank, kind and start.
 
-        A run with very many spans has each node's first; `rests` sums up the others.
+        Times are rounded to nanoseconds. If a run has too many spans, only the first ones of each
+        node are included, and `rests` sums up the others.
         """
         return spans_of(self.trace)
 
     @cached_property
     def calls(self) -> list[tuple[int, Span]]:
-        """(rank, span) for each call of a script, wait for one, and step; empty for other runs."""
+        """(rank, span) for each call, wait and step of a script; empty for other runs."""
         return spans_of(self.trace, CALL_KINDS)
 
     @cached_property
     def rests(self) -> dict[int, Rest]:
-        """By rank, the sum of the spans not in `spans`; empty for most runs."""
+        """Rank -> sum of the spans of this rank that are not in `spans`; empty for most runs."""
         return rests_of(self.trace)
 
     def weights(self) -> dict[str, Tensor]:
-        """The final weights of rank 0, parameter by parameter in the model's order; they hash to
-        `summary["weights_sha256"]`.
+        """Return the final weights of rank 0, by parameter name in the model's order.
 
-        Raises UsageError if there are none: the run failed before rank 0 handed them in, or was timed only.
+        They hash to `summary["weights_sha256"]`. Raise UsageError if there are none: the run
+        failed before rank 0 handed them in, or was timing-only.
         """
         path = self._same() / CHECKPOINTS / FINAL
         if not path.exists():
@@ -170,18 +188,21 @@ class RunFolder:
             if self.config.get("numerics") == "none":
                 end = "was timed only (numerics: none)"
             expected = f"the weights of a run that ended, and this one {end}"
-            raise UsageError(Problem(str(path), "no such file", expected))
+            raise UsageError(str(path), "no such file", expected)
         try:
             return read_safetensors(read(self.folder, CHECKPOINTS, FINAL, most_bytes=WEIGHTS_BYTES))
         except (OSError, ValueError) as error:
             raise _damaged(path, f"weights in the format safetensors ({error})") from error
 
     def _same(self) -> Path:
-        """Return the directory if the run that was read is still in it. Raises UsageError."""
+        """Return the directory.
+
+        Raise UsageError if it now holds a run other than the one that was read.
+        """
         there = read_summary(self.folder)
         if any(there[key] != self.summary[key] for key in ("trace_sha256", "weights_sha256")):
             expected = "the run that was read; another one has overwritten it: give each a directory, run(..., out=...)"
-            raise UsageError(Problem("run", f"{self.folder} with another run", expected))
+            raise UsageError("run", f"{self.folder} with another run", expected)
         return self.folder
 
     @property
@@ -195,12 +216,15 @@ class RunFolder:
 
 
 def size_of(summary: Mapping[str, Any]) -> int:
-    """Return the number of nodes of a run, those on which nothing has happened included."""
+    """Return the number of nodes of a run, including those on which nothing happened."""
     return len(summary["nodes"]) + int(summary.get("resting", {}).get("nodes", 0))
 
 
 def read_summary(folder: Path) -> dict[str, Any]:
-    """Return the summary of the run in *folder*. Raises UsageError, which names the wrong field."""
+    """Return the summary of the run in *folder*.
+
+    Raise UsageError, naming the wrong field, if the file is damaged.
+    """
     try:
         return summary_of(read(folder, SUMMARY, most_bytes=SUMMARY_BYTES))
     except (OSError, ValueError) as error:
@@ -209,7 +233,7 @@ def read_summary(folder: Path) -> dict[str, Any]:
 
 
 def read_config(folder: Path) -> Any:
-    """Return the resolved experiment in *folder*. Raises UsageError."""
+    """Return the resolved experiment in *folder*. Raise UsageError if the file is damaged."""
     from simcluster.documents.yaml import MAX_BYTES, loads
 
     try:
@@ -220,10 +244,14 @@ def read_config(folder: Path) -> Any:
 
 
 def topology_of(run: RunFolder) -> Topology:
-    """Return the topology of *run*'s resolved experiment. Raises UsageError, which names the file."""
+    """Return the topology of *run*'s resolved experiment.
+
+    Raise UsageError, naming the file, if the topology is invalid.
+    """
     from simcluster.topology import load
 
-    path, config = run.folder / CONFIG, run.config
+    path = run.folder / CONFIG
+    config = run.config
     try:
         return load(config["topology"])
     except (KeyError, TypeError) as error:
@@ -233,7 +261,11 @@ def topology_of(run: RunFolder) -> Topology:
 
 
 def read_table(folder: Path, name: str, columns: Mapping[str, str], what: str = "a Parquet table") -> pd.DataFrame:
-    """Return the table *name* in *folder*. Raises UsageError, which names *what*, unless it has *columns*."""
+    """Return the table *name* in *folder*.
+
+    Raise UsageError, naming *what* as expected, if the file cannot be read, or if *columns* are
+    missing or have other dtypes.
+    """
     import pyarrow as pa
 
     try:
@@ -254,9 +286,9 @@ def read_table(folder: Path, name: str, columns: Mapping[str, str], what: str = 
 
 
 def judged(metrics: pd.DataFrame, summary: Mapping[str, Any], name: str) -> pd.DataFrame:
-    """Return the rows of *metrics* that are *name* of the run of *summary*: those of its evaluation.
+    """Return the rows of *metrics* with the held-out *name*, "loss" or "accuracy".
 
-    Of a script's run, they are those of the lowest rank that logged *name*.
+    For the run of a script, return those of the lowest rank that logged *name*.
     """
     if summary.get("algorithm") != SCRIPT:
         return metrics[metrics["name"] == f"eval_{name}"]
@@ -267,7 +299,10 @@ def judged(metrics: pd.DataFrame, summary: Mapping[str, Any], name: str) -> pd.D
 
 
 def read_safetensors(content: bytes) -> dict[str, Tensor]:
-    """Return name -> tensor in their original order. Raises ValueError if *content* is no such file."""
+    """Return name -> tensor, in the model's order.
+
+    Raise ValueError if *content* is not a safetensors file.
+    """
     import safetensors.torch
 
     from simcluster.workloads.weights_file import WEIGHTS_ORDER
@@ -282,4 +317,4 @@ def read_safetensors(content: bytes) -> dict[str, Tensor]:
 
 
 def _damaged(path: Path, expected: str) -> UsageError:
-    return UsageError(Problem(path.name, f"something else in {path}", expected))
+    return UsageError(path.name, f"something else in {path}", expected)

@@ -1,4 +1,4 @@
-"""The directory of a run that begins: the one that was asked for, or a new one, so that no run replaces another."""
+"""Choose the directory of a new run: `out`, or a new directory that replaces no other."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ from collections.abc import Mapping
 from contextlib import suppress
 from itertools import count
 from pathlib import Path
-from typing import Any, Final, Self
+from typing import Any, Self
 
-from simcluster.errors import Problem, UsageError
+from simcluster.errors import UsageError
 from simcluster.paths.given_path import given_path
 from simcluster.paths.last_run import last_run, lead
 from simcluster.runs.destination import check_writable, default_name
@@ -19,14 +19,16 @@ from simcluster.runs.folder import CHECKPOINTS, LIVE, SOURCE, SUMMARY
 
 log = logging.getLogger("simcluster.run")
 
-MOST_CHANGED: Final = 40
-"""Characters of a directory's name that tell what was changed."""
+MOST_CHANGED = 40
+"""Limit on the characters that list the overrides in the name of a directory."""
 
 
 class RunHome:
-    """The directory of one run: *out*, or a new one called by the run's facts, what was *changed*, and a number.
+    """The directory of one run, as a context manager: *out*, or by default a new directory.
 
-    The facts alone name a link to the last run. If nothing is written, neither the directory nor the link is left.
+    The name of a new directory has the experiment, its overrides *changed*, and a number. A link
+    with the same name, but without overrides and number, leads to the last run; see `default_name`.
+    If nothing is written within the context, neither the directory nor the link remains.
     """
 
     def __init__(self, out: str | os.PathLike[str] | None, changed: Mapping[str, Any]) -> None:
@@ -37,7 +39,10 @@ class RunHome:
         self._made_root = False
 
     def __call__(self, name: str, algorithm: str, backend: str, seed: int) -> Path:
-        """Return the directory, which the first call makes. Raise UsageError if that cannot be done."""
+        """Return the directory, which the first call makes.
+
+        Raise UsageError if it cannot be made.
+        """
         if self._folder is None:
             link = default_name(name, algorithm, backend, seed) if self._out is None else given_path(self._out)
             is_new = self._out is None or last_run(link) != link
@@ -51,11 +56,13 @@ class RunHome:
         if self._folder is None or self._link is None:
             return
         if any((self._folder / name).exists() for name in (SUMMARY, CHECKPOINTS)):
-            lead(self._link, self._folder)  # again: others may have begun after this one
+            # Set the link again: a run that began after this one may have moved it, and this one
+            # ended last.
+            lead(self._link, self._folder)
             return
         if last_run(self._link) == self._folder and not (self._before and lead(self._link, self._before)):
             self._link.unlink(missing_ok=True)
-        with suppress(OSError):  # other runs may be there
+        with suppress(OSError):  # the parent stays if other runs are in it
             if not set(os.listdir(self._folder)) - {SOURCE}:
                 shutil.rmtree(self._folder)
             if self._made_root:
@@ -72,7 +79,7 @@ class RunHome:
             found = _numbered(root, f"{link.name}-{changed}" if changed else link.name)
         except OSError as error:
             why = f"{link} cannot be written: {error.strerror}; choose another out"
-            raise UsageError(Problem("out", why, "")) from None
+            raise UsageError("out", why, "") from None
         before = last_run(link)
         self._before = before if before != link and before.is_dir() else None
         self._link = link if lead(link, found) else None
@@ -82,7 +89,7 @@ class RunHome:
 
 
 def _word(key: str, value: object) -> str:
-    """Return *key* and, if it is short, *value*, as part of a name."""
+    """Return the override *key*=*value* as part of a file name, without a long value."""
     if isinstance(value, Mapping) and len(value) == 1:
         return _word(*next(iter(value.items())))
     said = str(value).replace(" ", "").rpartition("/")[2] if isinstance(value, (int, float, str, Path)) else ""
@@ -91,7 +98,7 @@ def _word(key: str, value: object) -> str:
 
 
 def _numbered(root: Path, stem: str) -> Path:
-    """Make the directory *stem*-N, with the next number N. Two processes never get the same one."""
+    """Make the directory *stem*-N in *root*, where N is the next number that no process has taken."""
     rests = [name[len(stem) + 1 :] for name in os.listdir(root) if name.startswith(f"{stem}-")]
     last = max((int(rest) for rest in rests if rest.isascii() and rest.isdecimal() and len(rest) < 10), default=0)
     for number in count(last + 1):
@@ -102,13 +109,16 @@ def _numbered(root: Path, stem: str) -> Path:
 
 
 def _make_room(link: Path) -> None:
-    """Number the run in *link* if that is a directory itself, as earlier versions made it; not one in progress."""
+    """Rename the finished run at *link*, if it is a directory, to a name with a number.
+
+    Earlier versions made a directory where a link to the last run is now.
+    """
     if link.is_symlink() or not (link / SUMMARY).is_file() or (link / LIVE).exists():
         return
     moved = _numbered(link.parent, link.name)
     try:
-        os.rename(link, moved)  # onto the empty directory
-    except OSError:  # another process was first
+        os.rename(link, moved)  # replaces the empty directory that `_numbered` made
+    except OSError:  # another process has renamed it already
         moved.rmdir()
     else:
         log.warning("%s is now %s: its old name leads to the last run", link, moved)

@@ -12,14 +12,16 @@ import msgspec
 import numpy as np
 import numpy.typing as npt
 
+from simcluster.errors import RunError
 from simcluster.paths.spool import Spool
+from simcluster.runs.answer_rows import AnswerRow
 from simcluster.runs.spans import Rest, Span, SpanKind
 
 __all__ = ["Metric", "NodeRecord", "Rest", "RunRecord", "Span", "SpanKind", "kept_spans", "regroups", "standing"]
 
 
 class Copy(NamedTuple):
-    """A node's weights after *step*, at *time_s*: *values* of *size_bytes*, of the numpy type *kind*."""
+    """A copy of a node's weights after *step*, at *time_s*, as bytes of the numpy type *kind*."""
 
     time_s: float
     step: int
@@ -33,7 +35,7 @@ class Copy(NamedTuple):
 
 
 class Metric(NamedTuple):
-    """One row of metrics.parquet: at *time_s* of the run, *node* recorded *name* = *value* at its *step*."""
+    """A row of metrics.parquet: *node* recorded *value* for *name*, at its *step* and *time_s*."""
 
     time_s: float
     step: int
@@ -43,11 +45,13 @@ class Metric(NamedTuple):
 
 
 metric_of: Callable[[tuple[float, int, str, str, float]], Metric] = partial(tuple.__new__, Metric)
-"""Makes a metric of its values, in half the time that Metric takes."""
+"""Make a metric from its values, in half the time of a call of Metric."""
 
 
 class CodeDoubt(NamedTuple):
-    """Something that looks wrong *at* "file:line (function)" of the user's code: see simcluster.runs.doubts."""
+    """Something that looks wrong *at* "file:line (function)" of the user's code; see
+    simcluster.runs.doubts.
+    """
 
     kind: str
     what: str
@@ -56,23 +60,24 @@ class CodeDoubt(NamedTuple):
 
 
 OBSERVED = "observed_"
-"""Prefix of metrics that only observe: they are not part of a node's digest."""
+"""Prefix of metrics that only observe a node: they are not part of its digest."""
 
 KEPT_SPANS = 2**18
-"""Spans that a run keeps one by one, all nodes together; those beyond a node's share are summed up."""
+"""Limit on the spans of all nodes together; those beyond a node's share are summed up."""
 
 
 LISTED = 4096
-"""In the files of a run of more nodes, those on which nothing has happened have one row together, and links without
-traffic none.
+"""Limit on the nodes that are listed one by one in the files of a run.
+
+With more nodes, all idle ones share a row, and links without traffic are left out.
 """
 
 MOST_NOTICED = 50
-"""Places of a node that looked wrong: a run of one algorithm has few lines."""
+"""Limit on the suspicious places in user code that a node notes."""
 
 
 def kept_spans(size: int) -> int:
-    """Return the share of one of *size* nodes."""
+    """Return the number of spans that each of *size* nodes keeps."""
     return KEPT_SPANS // size
 
 
@@ -80,25 +85,51 @@ def kept_spans(size: int) -> int:
 class NodeRecord:
     """The record of one node.
 
-    *sent_to* maps a peer's rank to [messages, bytes]; bytes count header and body of the data lane. *control_bytes*
-    counts everything else that this node sent (0 in the simulator). *rest* sums up the spans beyond the limit on
-    *spans*, or is None. A node that never handed in its record has no *finished_s* and no *weights_sha256*. *weights*
-    is the content of a file with its final weights (simcluster.runs.folder); those of one node suffice for a run.
-    *samples* has an entry for each of its lives: the use of its batches as in simcluster.workloads.progress.ledger.
-    *copies* are of its weights during the run, if the experiment asks for them; they are not part of the digest, as
-    observing changes nothing. *order* is the order of events, packed by simcluster.lab.replays; empty in the simulator.
-    *regroups* has a row for each re-formed group of ranks with this node; the last is *group_number*, where it has
-    *group_rank*, and *is_through* says that its algorithm ended there. *first_step* and *last_step* are (step, time) of
-    its algorithm's first and last record, even without known values. *incarnation* is the life that ended last: see
-    Recorder. *ended_well* and *trained* describe that life: it reached the end of the run or its time limit; its
-    weights have had a step, or were taken over from a node with such weights. *trained_before*: an earlier life had
-    trained; *takes_nothing*: nothing of that can have come into this one. *holds_part*: only some of its weights are
-    the model's, and rank 0 has them all. *numerics* names the kernels that computed there, as
-    simcluster.process.kernels does; None if nothing was computed, or the node never handed in its record.
-    *peak_rss_bytes* is the peak of its process's resident memory until its record was complete, *grown_rss_bytes* how
-    much that is above the process just before the workload was made; None in the simulator, where nodes share one.
-    *noticed* has what looked wrong while it ran, *changed* whether its weights changed (simcluster.runs.doubts).
-    *predicted_peak_bytes* is the memory that was counted for it before the run; None if it is unknown.
+    A node that joins late or rejoins begins a new life. These fields describe the last one:
+
+    - *incarnation*: its number; see `Recorder`.
+    - *ended_well*: whether the node reached the end of the run, or the time limit.
+    - *trained*: whether its weights have made a step, here or on a node that they come from.
+    - *trained_before*: whether an earlier life had trained. *takes_nothing*: whether no result of
+      that life can have come into this one.
+
+    Communication:
+
+    - *sent_to*: peer's rank -> [messages, bytes]; the bytes are header and body of data messages.
+    - *sent_over*: peer's rank -> the bytes over each of the topology's `routes` to it, if the size of
+      a message decides; counted by the simulator only.
+    - *control_bytes*: all other bytes that this node sent (0 in the simulator).
+
+    Activity:
+
+    - *rest*: the sum of the spans beyond the limit on *spans*, or None.
+    - *order*: the order of events, packed by simcluster.runs.event_order; empty in the simulator.
+    - *first_step*, *last_step*: (step, time) of the algorithm's first and last record, even if its
+      values are unknown.
+    - *regroups*: a row for each re-formed group of ranks with this node. The node is rank
+      *group_rank* of its last group, *group_number*. *is_through*: whether the algorithm ended
+      there.
+    - *answers*: the tokens and ends of the answers that it gave.
+
+    Results. A node that never handed in its record has no *finished_s* and no *weights_sha256*.
+
+    - *weights*: the content of a file with the final weights (simcluster.runs.folder); those of one
+      node suffice.
+    - *holds_part*: the node has only a part of the model; rank 0 has all of it.
+    - *samples*: the use of the batches of each life, as in simcluster.workloads.progress.ledger.
+    - *copies*: copies of the weights during the run, if the experiment wants them. They are not
+      part of the digest, since observing weights does not affect the run.
+    - *noticed*: the places in user code that looked wrong. *changed*: whether the node's weights
+      changed. See simcluster.runs.doubts.
+
+    The process:
+
+    - *numerics*: the kernels that computed, named by simcluster.process.kernels; None if nothing
+      was computed, or the node never handed in its record.
+    - *peak_rss_bytes*: the peak of the process's resident memory until the record was complete.
+      *grown_rss_bytes*: its growth since just before the workload was made. Both are None in the
+      simulator, where nodes share a process.
+    - *predicted_peak_bytes*: the node's memory as computed before the run; None if unknown.
     """
 
     rank: int
@@ -107,6 +138,7 @@ class NodeRecord:
     spans: list[Span] = field(default_factory=list)
     rest: Rest | None = None
     sent_to: dict[int, list[int]] = field(default_factory=dict)
+    sent_over: dict[int, list[int]] = field(default_factory=dict)
     bytes_received: int = 0
     control_bytes: int = 0
     steps: int = 0
@@ -135,9 +167,10 @@ class NodeRecord:
     predicted_peak_bytes: int | None = None
     noticed: list[CodeDoubt] = field(default_factory=list)
     changed: bool | None = None
+    answers: list[AnswerRow] = field(default_factory=list)
 
     def notice(self, kind: str, what: str, at: str, count: int = 1) -> None:
-        """Note *count* times that *what* looked wrong *at* a place in the user's code."""
+        """Record *count* occurrences of *what*, which looks wrong, *at* a place in user code."""
         for index, row in enumerate(self.noticed):
             if row[:3] == (kind, what, at):
                 self.noticed[index] = row._replace(times=row.times + count)
@@ -149,16 +182,18 @@ class NodeRecord:
     def digest(self) -> str:
         """One hash over all activity of this node, in order, whether or not it survived."""
         sent = sorted(self.sent_to.items())
-        # Hashed once at the end; MessagePack keeps every bit of a float.
+        # MessagePack keeps every bit of a float.
         metrics = [metric for metric in self.metrics if not metric.name.startswith(OBSERVED)]
         noted = [self.spans, metrics, sent, self.bytes_received, self.steps, self.finished_s]
         if self.rest is not None:
             noted.append(self.rest.digest)
+        if self.answers:
+            noted.append(self.answers)
         return hashlib.sha256(msgspec.msgpack.encode(noted)).hexdigest()
 
     @property
     def began_again(self) -> bool:
-        """Whether its last life trained without anything of what an earlier one had trained."""
+        """Whether the last life started from scratch although an earlier life had trained."""
         return self.trained_before and self.takes_nothing
 
     @property
@@ -176,13 +211,13 @@ class NodeRecord:
 
     @property
     def compute_s(self) -> float:
-        """Time the device worked; its pieces of work never overlap."""
+        """Seconds during which the device worked; its pieces of work never overlap."""
         kept_s = sum(span.end_s - span.start_s for span in self.spans if span.kind == "compute")
         return kept_s + (self.rest.compute_s if self.rest is not None else 0.0)
 
     @property
     def wait_s(self) -> float:
-        """Time the device was idle before this node finished."""
+        """Seconds during which the device was idle before this node finished."""
         return max(0.0, (self.finished_s or 0.0) - self.began_s - self.compute_s)
 
 
@@ -190,20 +225,20 @@ class NodeRecord:
 class RunRecord:
     """A whole run, as a backend returns it: the nodes in rank order, and the error if it failed.
 
-    *elapsed_s* is virtual in the simulator and measured on sockets; *wall_s* is measured on both. A resumed run began
-    at *began_s*.
+    *elapsed_s* is virtual time in the simulator, and measured on real nodes; *wall_s* is always
+    measured. A resumed run began at *began_s* of the original run.
     """
 
     nodes: list[NodeRecord]
     elapsed_s: float
     wall_s: float
-    error: Exception | None = None
+    error: RunError | None = None
     extra: dict[str, Any] = field(default_factory=dict)
     began_s: float = 0.0
 
     @property
     def lasted_s(self) -> float:
-        """*elapsed_s* without the time before a resumed run."""
+        """*elapsed_s* without the part before the run was resumed."""
         return self.elapsed_s - self.began_s
 
     def begin_at(self, time_s: float) -> None:
@@ -222,12 +257,12 @@ class RunRecord:
 
     @property
     def went_on(self) -> bool:
-        """Whether ranks were lost, and a re-formed group finished without them."""
+        """Whether a re-formed group finished the run after ranks were lost."""
         return bool(regroups(self.nodes)) and self.standing.is_through
 
     @property
     def standing(self) -> NodeRecord:
-        """The record of the node that stands for the run."""
+        """The record of the node that represents the run; see the function `standing`."""
         return standing(self.nodes)
 
     @property
@@ -236,7 +271,9 @@ class RunRecord:
         idle: dict[tuple[int, float | None], str] = {}
         found = hashlib.sha256()
         for node in self.nodes:
-            if node.is_idle and node.rest is None:  # most of a large cluster: the digest depends on nothing else
+            # Most nodes of a large cluster are idle. Their digests depend only on this key, so hash
+            # each once.
+            if node.is_idle and node.rest is None:
                 key = (node.steps, node.finished_s)
                 if key not in idle:
                     idle[key] = node.digest
@@ -247,10 +284,12 @@ class RunRecord:
 
 
 def standing(nodes: Sequence[NodeRecord]) -> NodeRecord:
-    """Return the node of *nodes* that stands for the run: its weights and held-out loss are the run's.
+    """Return the node of *nodes* that represents the run: its weights and held-out loss are the
+    run's.
 
-    It is the lowest rank of those that `last`. If groups were re-formed, it is in the last group that its first rank
-    has begun. If none lasts, the run has failed, and it is the first rank of the last group, however that ended.
+    It is the lowest rank of the nodes in `last`. If groups were re-formed, it is the lowest rank of
+    the last group that the group's first rank has begun. If `last` is empty, the run has failed: it
+    is then the first rank of the last group, however that group ended.
     """
     lasting = {node.rank for node in last(nodes)}
     begun = {node.group_number for node in nodes if not node.group_rank}
@@ -264,11 +303,14 @@ def standing(nodes: Sequence[NodeRecord]) -> NodeRecord:
 
 
 def last(nodes: Sequence[NodeRecord]) -> list[NodeRecord]:
-    """Return those of *nodes* that may have the run's model: they ended well, with all of it, and have trained.
+    """Return the nodes that may have the run's model: trained, complete, and well ended.
 
-    A node present from the start need not have trained: the time may be up before its first step. Until any node has
-    taken a step, a node that rejoined counts only if no other is left: the state that it took over is untrained.
-    None does if a node began again without what its earlier life had trained, unless one that never left ended well.
+    - A node that was present from the start need not have trained: the time may be up before its
+      first step.
+    - If no node has made a step, a node that rejoined counts only if there is no other: its weights
+      are untrained.
+    - If a node started from scratch after it had trained, its results may have been the only ones.
+      So the list is empty, unless a node that never left ended well.
     """
     well = [node for node in nodes if node.ended_well and not node.holds_part]
     if not any(node.steps for node in nodes):
@@ -278,7 +320,10 @@ def last(nodes: Sequence[NodeRecord]) -> list[NodeRecord]:
 
 
 def regroups(nodes: Sequence[NodeRecord]) -> list[dict[str, Any]]:
-    """Return a row for each re-formed group of ranks, in order, as its first node recorded it: no node is in all."""
+    """Return a row for each re-formed group of ranks, in order.
+
+    A row is from the first node of its group: there may be no node that was in all groups.
+    """
     found = {row["group"]: row for node in reversed(nodes) for row in node.regroups}
     return [found[number] for number in sorted(found)]
 
@@ -292,17 +337,21 @@ def hand_in(record: NodeRecord) -> Iterator[bytes]:
 
 
 def told(copies: Sequence[Copy]) -> list[Copy]:
-    """Return *copies* without their values, which `hand_in` yields."""
+    """Return *copies* without their values, which `hand_in` yields separately."""
     return [copy._replace(values=b"") for copy in copies]
 
 
 def put_back(record: NodeRecord, content: Spool) -> NodeRecord:
-    """Return *record* with the weights and copies handed in, in order; without them if any are missing."""
+    """Return *record* with weights and copies from *content*, the parts that `hand_in` yielded.
+
+    If any part is missing, the record has neither.
+    """
     sizes = [copy.size_bytes for copy in record.copies]
     at = content.size_bytes - sum(sizes)
     if at < 0:
         return replace(record, weights=None, copies=[])
-    copies, weights = [], content.first(at) if at else None
+    copies = []
+    weights = content.first(at) if at else None
     for copy, size_bytes in zip(record.copies, sizes, strict=True):
         copies.append(copy._replace(values=content.read(at, at + size_bytes)))
         at += size_bytes

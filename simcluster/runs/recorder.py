@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from simcluster.process.unawaited import first_step_made
+from simcluster.runs.answer_rows import AnswerRow
 from simcluster.runs.record import KEPT_SPANS, Metric, NodeRecord, metric_of
 from simcluster.runs.spans import Adder, SpanKind, span_of
 from simcluster.transport import OWN_TAGS
@@ -16,13 +17,16 @@ from simcluster.unknown_number import UnknownNumber
 if TYPE_CHECKING:
     from simcluster.checkpoints.keeper import CheckpointChannel
     from simcluster.checkpoints.shard import Shard
+    from simcluster.payload import Message
 
 
 @dataclass(frozen=True)
 class TrainingPace:
-    """A node's training: its planned *steps*, the *samples* drawn so far, each of *tokens* tokens if it has any.
+    """The pace of a node's training, for views of the run.
 
-    *in_step*: every rank makes all of these steps; else only a rank that draws samples does.
+    *steps* is the planned number, and *samples* returns the number of samples drawn so far; a
+    sample of text has *tokens* tokens. If *in_step*, every rank makes all steps; otherwise only
+    ranks that draw samples do.
     """
 
     steps: int
@@ -32,19 +36,33 @@ class TrainingPace:
 
 
 class Recorder:
-    """Fills a NodeRecord while a node runs. The transport calls it; *now* is the run's clock, 0 at its start.
+    """The recorder of a running node: it fills a NodeRecord. The transport calls it.
 
-    The first *keep* spans are kept one by one: see `kept_spans`. *on_metrics*, if given, is called after each `metrics`
-    with (step, {name: value}), off the clock; *on_step*, set by a backend, with each new step. *ledger*, if set,
-    returns the use of this node's batches so far, and *pace* says what it trains on. *latest* has the last value of
-    every metric. *evaluations* are the held-out losses found so far, which the record gets at the end of the run.
-    *channel* and *restored* are set by a backend: the taker of checkpoints, and the state to resume from. *incarnation*
-    is 0 in a first life that began with the run, and grows by one each time the node joins late or rejoins.
-    *told_to_leave*: its algorithm is to end at the end of its step. *is_interrupted*: the run evaluates no more.
-    *losses_are_planned*: nodes are lost only by the plan, unlike on real nodes and in their replay. *settle* is set by
-    a backend if work can outlive the wait for it: it returns when the work in hand has ended, or False after the given
-    seconds. *on_end* is called when the algorithm has ended.
-    *alongside*, if a backend sets it, runs pieces of work in order, in another thread than the algorithm's.
+    *now* is the run's clock, 0 at its start. The first *keep* spans are kept, the others summed up;
+    see `kept_spans`.
+
+    - *incarnation*: 0 in a life that began with the run; it grows by one each time the node joins
+      late or rejoins.
+    - *latest*: name -> last value of every metric.
+    - *evaluations*: the held-out losses so far, which the record gets at the end of the run.
+    - *told_to_leave*: whether the algorithm should end after its current step.
+    - *is_interrupted*: whether the run makes no more evaluations.
+
+    The experiment may set:
+
+    - *on_metrics*: called after each `metrics` with (step, {name: value}), off the clock.
+    - *ledger*: returns the use of this node's batches so far. *pace*: the pace of its training.
+
+    A backend may set:
+
+    - *on_step*: called with each new step. *on_answer*: called for each token. *on_end*: called
+      when the algorithm ends.
+    - *channel*: takes checkpoints. *restored*: the state to resume from.
+    - *losses_are_planned*: nodes are lost only as the fault plan says, unlike on real nodes and in
+      their replay.
+    - *settle*: waits for work that a cancelled wait has left running; returns False if it takes
+      longer than the given seconds.
+    - *alongside*: runs pieces of work one after another in a thread other than the algorithm's.
     """
 
     def __init__(self, rank: int, name: str, now: Callable[[], float], keep: int = KEPT_SPANS) -> None:
@@ -64,6 +82,7 @@ class Recorder:
         self.losses_are_planned = True
         self.settle: Callable[[float], bool] = lambda patience_s: True
         self.on_end: Callable[[], None] = lambda: None
+        self.on_answer: Callable[[], None] | None = None
         self.evaluations: list[Metric] = []
         self.alongside: Callable[[Callable[[], None]], Future[None]] | None = None
 
@@ -92,7 +111,7 @@ class Recorder:
 
     def span(self, kind: SpanKind, start_s: float, end_s: float, peer: int, tag: str, size_bytes: int) -> None:
         if kind == "recv" and tag.startswith(OWN_TAGS):
-            start_s = end_s  # the library listened alongside the algorithm, which did not wait
+            start_s = end_s  # the library received it in the background: the algorithm did not wait
         if self._adder is not None:
             self._adder.add((kind, start_s, end_s, peer, tag, size_bytes))
             return
@@ -101,6 +120,10 @@ class Recorder:
         if len(spans) >= self._keep:
             self._adder = Adder()
 
+    def sum_up(self) -> None:
+        """Keep no further span, only their sum: the record of a service must not grow."""
+        self._adder = self._adder or Adder()
+
     def sent(self, to: int, size_bytes: int, messages: int = 1) -> None:
         count = self._record.sent_to.get(to)
         if count is None:
@@ -108,12 +131,24 @@ class Recorder:
         count[0] += messages
         count[1] += size_bytes
 
+    def sent_over(self, to: int, number: int, size_bytes: int) -> None:
+        """Note that *size_bytes*, also counted by `sent`, took the route *number* in order of size."""
+        counts = self._record.sent_over.setdefault(to, [])
+        counts += [0] * (number + 1 - len(counts))
+        counts[number] += size_bytes
+
     def received(self, size_bytes: int) -> None:
         self._record.bytes_received += size_bytes
 
+    def recv(self, start_s: float, message: Message) -> None:
+        """Record that the algorithm, which waited since *start_s*, received *message* now."""
+        self._record.bytes_received += message.size_bytes
+        self.span("recv", start_s, self.now(), message.source, message.tag, message.size_bytes)
+
     def metrics(self, step: int, values: dict[str, float]) -> None:
-        """Record *values* now; raise TypeError for a value that is not a number."""
-        time_s, record = self.now(), self._record
+        """Record *values* at the current time. Raise TypeError for a value that is not a number."""
+        time_s = self.now()
+        record = self._record
         self._record_metrics(time_s, step, values)
         if step > record.steps:
             record.steps = step
@@ -128,11 +163,17 @@ class Recorder:
             self.on_metrics(step, values)
 
     def metric_at(self, time_s: float, step: int, name: str, value: float) -> None:
-        """Record one number at a time that may have passed. An unknown number is not recorded."""
+        """Record one number at *time_s*, which may be in the past; leave out an unknown number."""
         self._record_metrics(time_s, step, {name: value})
 
+    def answer(self, row: AnswerRow) -> None:
+        """Record a token, or the end of an answer."""
+        self._record.answers.append(row)
+        if self.on_answer is not None:
+            self.on_answer()
+
     def evaluated(self, time_s: float, step: int, values: dict[str, float]) -> None:
-        """Note an evaluation of the weights of *step*, made off the clock; leave out unknown numbers."""
+        """Note the results of an evaluation of the weights of *step*; leave out unknown numbers."""
         self.evaluations += self._known(time_s, step, values)
 
     def _record_metrics(self, time_s: float, step: int, values: dict[str, float]) -> None:
@@ -141,20 +182,20 @@ class Recorder:
             self.latest[metric.name] = metric.value
 
     def _known(self, time_s: float, step: int, values: dict[str, float]) -> Iterator[Metric]:
-        """Yield the metrics of *values*, without unknown numbers."""
+        """Yield a metric for each of *values* that is not an unknown number."""
         node = self._record.name
         for name, value in values.items():
             if not isinstance(value, UnknownNumber):
                 yield metric_of((time_s, step, node, name, _number(name, value)))
 
     def end_algorithm(self) -> float:
-        """Record and return the end of the algorithm; the rest, such as evaluation, is off the clock."""
+        """Record and return the time at which the algorithm ended; later work is off the clock."""
         finished_s = self.record.finished_s = self.now()
         self.on_end()
         return finished_s
 
     def finish(self, weights_sha256: str | None, finished_s: float | None = None) -> NodeRecord:
-        """Close the record at *finished_s*, or now."""
+        """Complete the record and return it; the node finished at *finished_s*, by default now."""
         record = self.record
         record.finished_s = self.now() if finished_s is None else finished_s
         record.weights_sha256 = weights_sha256
@@ -162,7 +203,7 @@ class Recorder:
 
 
 def _number(name: str, value: float) -> float:
-    """Return *value* of the metric *name* as a float."""
+    """Return *value* as a float. Raise TypeError, naming the metric *name*, if it is not a number."""
     try:
         return float(value)
     except (TypeError, ValueError, RuntimeError):

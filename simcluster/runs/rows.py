@@ -1,7 +1,7 @@
-"""The recorded numbers of a run as columns of numpy: pandas takes longer to import than a report takes to write.
+"""Read the recorded numbers of a run as numpy columns, without pandas, which imports slowly.
 
-A file of a few kB can stand for many GB, as equal texts and numbers are stored once. So all tables are read here, and
-compared with the file's size before they are unfolded.
+A Parquet file of a few kB can expand to many GB, since repeated values are stored once. So all
+tables are read through this module, which first compares the expanded size with the file's.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import numpy.typing as npt
@@ -21,17 +21,19 @@ if TYPE_CHECKING:
 
 FloatArray = npt.NDArray[np.float64]
 
-MOST_ROWS: Final = 200_000_000
-FEW_ROWS: Final = 1_000_000
-"""A table may have that many rows, however small its file is, or one for each byte of it: a recorded number takes 9."""
+MOST_ROWS = 200_000_000
+"""Limit on the rows of any table."""
 
-ROW_BYTES: Final = 100
-"""The most that a row may take in memory, on average."""
+FEW_ROWS = 1_000_000
+"""Number of rows that a file of any size may have; a recorded number takes about 9 bytes."""
+
+ROW_BYTES = 100
+"""Limit on the bytes that a row takes in memory, on average."""
 
 
 @dataclass(frozen=True, eq=False)
 class MetricRows:
-    """One row per number recorded by a node: time_s, step, node, name, value; by time, then rank."""
+    """One row per recorded number: time_s, step, node, name, value; sorted by time, then rank."""
 
     columns: Mapping[str, npt.NDArray[Any]]
 
@@ -42,7 +44,7 @@ class MetricRows:
         return self.columns[column]
 
     def where(self, which: npt.NDArray[Any] | slice) -> MetricRows:
-        """Return the rows that *which* selects: a truth value for each, their places, or a slice."""
+        """Return the rows selected by *which*: a boolean per row, indices, or a slice."""
         return MetricRows({name: values[which] for name, values in self.columns.items()})
 
     def named(self, name: str) -> MetricRows:
@@ -50,8 +52,9 @@ class MetricRows:
         return self.where(self["name"] == name)
 
     def by_step(self, *, latest: bool = False) -> MetricRows:
-        """Return one row per step with the mean of its times, or the *latest* of them, and the mean of its values;
-        values that are not numbers are left out.
+        """Return one row per step, with the means of its times and of its values, without NaN.
+
+        If *latest*, the row has the latest of the times in place of their mean.
         """
         steps, group = np.unique(self["step"], return_inverse=True)
         if latest:
@@ -70,9 +73,10 @@ def _means(group: npt.NDArray[Any], values: FloatArray, groups: int) -> FloatArr
 
 
 def read_rows(folder: Path, name: str, columns: Mapping[str, str]) -> MetricRows:
-    """Return the *columns*, name -> numpy kinds, of the Parquet table *name* in *folder*.
+    """Return the *columns* of the Parquet table *name* in *folder*.
 
-    Raises what pyarrow does, OSError, or ValueError for a table without them or with too many rows.
+    *columns* maps names to the allowed kinds of numpy dtypes. Raise pyarrow's errors, OSError, or
+    ValueError for a table that lacks a column or has too many rows.
     """
     found, _ = arrow_table(folder, name, columns)
     return MetricRows({column: _array(found.column(column), kinds, column) for column, kinds in columns.items()})
@@ -81,9 +85,10 @@ def read_rows(folder: Path, name: str, columns: Mapping[str, str]) -> MetricRows
 def arrow_table(
     folder: Path, name: str, needed: Collection[str], *, others: bool = False
 ) -> tuple[pa.Table, pa.Schema]:  # fmt: skip
-    """Return the columns *needed*, and the *others*, of the Parquet table *name* in *folder*, and the file's schema.
+    """Return (the Parquet table *name* in *folder*, the schema of the file).
 
-    Texts are dictionaries, in which equal ones take no more memory than one. Raises as `read_rows` does.
+    The table has the columns *needed* or, if *others*, all columns. String columns are
+    dictionary-encoded: equal strings take the memory of one. Raise the same errors as `read_rows`.
     """
     import pyarrow.parquet as pq
 
@@ -95,7 +100,8 @@ def arrow_table(
         missing = [column for column in needed if column not in schema.names]
         if missing:
             raise ValueError(f"no column {missing[0]!r}")
-        rows, most = metadata.num_rows, min(MOST_ROWS, max(FEW_ROWS, size))
+        rows = metadata.num_rows
+        most = min(MOST_ROWS, max(FEW_ROWS, size))
         if rows > most:
             raise ValueError(f"{rows} rows in {size} bytes, more than {most}")
         groups_bytes = sum(metadata.row_group(number).total_byte_size for number in range(metadata.num_row_groups))
@@ -125,14 +131,17 @@ def _is_text(kind: pa.DataType) -> bool:
 
 
 def _is_plain(kind: pa.DataType) -> bool:
-    """Return whether a value of *kind* is a text, or takes at most 8 bytes."""
+    """Return whether *kind* is a string type or takes at most 8 bytes.
+
+    Other types have no limit on size.
+    """
     import pyarrow as pa
 
     return _is_text(kind) or pa.types.is_null(kind) or (pa.types.is_primitive(kind) and kind.bit_width <= 64)
 
 
 def _text_bytes(values: pa.ChunkedArray) -> int:
-    """Return the bytes of *values*, dictionaries, as separate texts."""
+    """Return the bytes that the dictionary-encoded *values* take as separate strings."""
     import pyarrow.compute as pc
 
     total = 0
@@ -147,7 +156,13 @@ def _array(values: pa.ChunkedArray, kinds: str, column: str) -> npt.NDArray[Any]
 
     kind = values.type
     is_text = _is_text(kind)
-    found = "O" if is_text else "f" if pa.types.is_floating(kind) else "i" if pa.types.is_integer(kind) else None
+    found = None
+    if is_text:
+        found = "O"
+    elif pa.types.is_floating(kind):
+        found = "f"
+    elif pa.types.is_integer(kind):
+        found = "i"
     if found is None or found not in kinds or (values.null_count and found != "f"):
         raise ValueError(f"{kind} in column {column!r}")
     if not is_text:
@@ -160,7 +175,8 @@ def _array(values: pa.ChunkedArray, kinds: str, column: str) -> npt.NDArray[Any]
 
 def _numbers(values: pa.Array) -> npt.NDArray[Any]:
     if values.null_count:
-        return np.asarray(values.to_numpy(zero_copy_only=False))  # which imports pandas
+        # This imports pandas, but only a table with missing values needs it.
+        return np.asarray(values.to_numpy(zero_copy_only=False))
     own = values.type.to_pandas_dtype()
     if not len(values):
         return np.empty(0, own)

@@ -1,4 +1,4 @@
-"""Samples that a run used, lost and repeated, counted from every rank's notes on its batches."""
+"""Count the samples that a run used, lost and repeated, from every rank's notes on its batches."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from math import inf
-from typing import Any, Final
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -15,19 +15,20 @@ from simcluster.rng import numpy_stream
 from simcluster.runs.record import NodeRecord, regroups, standing
 from simcluster.workloads import Workload
 from simcluster.workloads.data.iterable import numbers_drawn
-from simcluster.workloads.progress.books import Batches, Notes, closed, groups_of
 from simcluster.workloads.progress.ledger import OWN, Fate
+from simcluster.workloads.progress.ledgers import Batches, Notes, closed, groups_of
 
-NOTHING: Final[Notes] = {
+NOTHING: Notes = {
     "runs": [], "judged": [], "held": [], "incarnation": 0, "joined": False, "in_step": True, "partial": True
 }  # fmt: skip
 
 
 class SampleNodes:
-    """The *nodes* of a run, the *groups* that it re-formed, and the place of the node that stands for it."""
+    """The *nodes* of a run, its re-formed *groups*, and the index of the representing node."""
 
     def __init__(self, nodes: Sequence[NodeRecord]) -> None:
-        self.nodes, self.groups = nodes, regroups(nodes)
+        self.nodes = nodes
+        self.groups = regroups(nodes)
         stands = standing(nodes)
         self.stands = next(place for place, node in enumerate(nodes) if node is stands)
 
@@ -35,8 +36,8 @@ class SampleNodes:
 def notes_of(node: NodeRecord, cluster: SampleNodes) -> list[Notes]:
     """Return the notes of *node*, for each of its lives and groups in turn.
 
-    If a life ended without final notes, the state that the next group began with is used, with the node's own batches:
-    it had done its part of that.
+    If a life ended without final notes, they are completed from the state that the next group began
+    with: the node had done its part of the batches that are in this state.
     """
     lives = [*node.samples] or [{**NOTHING}]
     rows = [row for row in cluster.groups if node.name in row["lost"]]
@@ -51,19 +52,19 @@ def notes_of(node: NodeRecord, cluster: SampleNodes) -> list[Notes]:
 
 
 def are_known(nodes: Sequence[NodeRecord]) -> bool:
-    """Return whether something is known about the batches of every node."""
-    lost = {name for row in regroups(nodes) for name in row["lost"]}  # only for membership tests
+    """Return whether every node's batches are known, from its notes or a group that lost it."""
+    lost = {name for row in regroups(nodes) for name in row["lost"]}
     return all(node.samples or node.name in lost for node in nodes)
 
 
 def number_of(notes: Mapping[str, Any]) -> int:
-    """Return the number of the group of ranks that *notes* are from."""
+    """Return the number of the group of ranks that *notes* belong to; 0 is the first group."""
     place = notes.get("place")
     return int(place[0]) if place else 0
 
 
 def _was_in(number: int, node: NodeRecord, cluster: SampleNodes) -> bool:
-    """Whether *node* was in the group *number*; the first group has all nodes that did not join later."""
+    """Return whether *node* was in group *number*; group 0 had all that did not join later."""
     if number:
         return any(row["group"] == number and node.name in row["members"] for row in cluster.groups)
     first = next((row for row in cluster.groups if node.name in (*row["lost"], *row["joined"])), None)
@@ -71,12 +72,19 @@ def _was_in(number: int, node: NodeRecord, cluster: SampleNodes) -> bool:
 
 
 def _completed(parts: Sequence[Notes], row: Mapping[str, Any], node: NodeRecord, cluster: SampleNodes) -> list[Notes]:
+    """Return *parts*, the notes of a life, with the batches of the group that ended when *row*
+    re-formed it.
+
+    The group ended with a number of batches in the weights. Those that the node has not noted as
+    settled are added as used.
+    """
     number, batches = row["after"]
     own = next((notes for notes in parts if number_of(notes) == number), None)
     if own is None:
         own = {**NOTHING, "incarnation": parts[-1]["incarnation"]}
         members = next((row["members"] for row in cluster.groups if row["group"] == number), None)
-        if members is not None:  # in the first group it has its own rank
+        # Group 0 has no row: there, a node has its rank in the cluster.
+        if members is not None:
             own["place"] = [number, members.index(node.name), len(members)]
         parts = [*parts, own]
     settled = [run for run in own["runs"] if run[3] != Fate.IN_HAND]
@@ -97,10 +105,10 @@ Counts = NDArray[np.int64]
 
 @dataclass(frozen=True)
 class SampleUses:
-    """A row for each drawn sample of each epoch: how often its gradient entered the weights, and how often it was lost.
+    """The use of samples: a row for each drawn sample of each epoch, as in `RunFolder.samples`.
 
-    An epoch is a pass of a rank over its shard. *dealt_again*: there were several groups of ranks, and a sample has a
-    row for each group that drew it.
+    An epoch is a pass of a rank over its shard. If *dealt_again*, there were several groups of
+    ranks, and a sample has a row for each group that drew it.
     """
 
     columns: Mapping[str, Any]
@@ -108,10 +116,11 @@ class SampleUses:
 
     @property
     def totals(self) -> dict[str, int]:
-        """Counts of *used* and *lost*; *repeated* counts uses beyond the first of a sample in an epoch."""
+        """The sums of *used* and *lost*; *repeated* counts a sample's second and later uses."""
         used, lost = self.columns["used"], self.columns["lost"]
         uses = used
-        if self.dealt_again:  # to any rank: a re-formed group has other shards
+        # A re-formed group has other shards, so another rank may have used the same sample.
+        if self.dealt_again:
             of_epoch = np.stack([self.columns["epoch"], self.columns["sample"]])
             _, places = np.unique(of_epoch, axis=1, return_inverse=True)
             uses = np.bincount(places.reshape(-1), weights=used).astype(np.int64)
@@ -119,20 +128,22 @@ class SampleUses:
 
 
 Place = tuple[int, int, int]
-"""(number of the group, rank in it, its size): this decides the samples of a rank."""
+"""(number of a group, rank in the group, size of the group): these determine the rank's samples."""
 
 
 def samples_of(nodes: Sequence[NodeRecord], workload: Workload, seed: int) -> SampleUses:
-    """Return the samples of the run of *nodes*."""
-    size, cluster = len(nodes), SampleNodes(nodes)
+    """Return the use of the samples that the run of *nodes* on *workload* drew with *seed*."""
+    size = len(nodes)
+    cluster = SampleNodes(nodes)
     noted = [notes_of(node, cluster) for node in nodes]
-    # A server's life with the run's weights is the last if it stands for the run, else the last that served others.
+    # The run's weights are those of the server's last life if it represents the run, else of the
+    # last life in which it served others.
     serving = [notes for notes in noted[0] if any(rank != OWN for rank, *_ in notes["judged"])]
     if cluster.stands == 0 or not serving:
         serving = noted[0]
     books = closed(noted, serving[-1:])
     if any(notes["joined"] for notes in books[0]):
-        books = [books[0]] * size  # every batch was shared by all ranks, which trained one model
+        books = [books[0]] * size  # all ranks trained one model on the same batches
     parts: list[dict[str, Any]] = []
     places = 0
     for node, lives in zip(nodes, books, strict=True):
@@ -143,7 +154,7 @@ def samples_of(nodes: Sequence[NodeRecord], workload: Workload, seed: int) -> Sa
         places += len(found)
         for (_, rank, of_size), groups in found.items():
             if not groups and parts:
-                continue  # no row: most ranks of a large cluster have drawn nothing
+                continue  # make no empty tables: most ranks of a large cluster draw nothing
             draws = partial(_draws, workload, of_size, seed, rank)
             parts.append(_positions(node.name, groups, workload.sizes(of_size)[rank], draws))
     names = ("epoch", "sample", "node", "used", "lost")
@@ -151,15 +162,22 @@ def samples_of(nodes: Sequence[NodeRecord], workload: Workload, seed: int) -> Sa
 
 
 def _end_of(notes: Mapping[str, Any], books: Sequence[Sequence[Notes]], cluster: SampleNodes) -> float | None:
-    """Return the number of batches of each rank in the weights, for the group that *notes* are from; None if its ranks
-    were not in step.
+    """Return the number of batches of each rank in the weights after the group of *notes* ended.
+
+    Return None if the ranks of this group were not in step.
     """
     number = number_of(notes)
     ends: list[float] = []
     for row in cluster.groups:
         after, batches = row["after"]
-        if row["group"] > number:
-            ends.append(batches if after == number else 0 if after < number else inf)
+        if row["group"] <= number:
+            continue
+        # A later group began from this group's state, or from an earlier one's, which drops all of
+        # this group's batches.
+        if after == number:
+            ends.append(batches)
+        else:
+            ends.append(0 if after < number else inf)
     if ends:
         return min(ends)
     if not notes["in_step"]:
@@ -169,7 +187,10 @@ def _end_of(notes: Mapping[str, Any], books: Sequence[Sequence[Notes]], cluster:
 
 
 def _settled(notes: Notes, end: float | None) -> list[Batches]:
-    """Settle the batches of ranks in step: those in hand before *end* are in the weights, and later ones are not."""
+    """Return the batches of *notes*: those before *end* as used, the others as lost.
+
+    If *end* is None, the ranks were not in step: return the batches as they were noted.
+    """
     groups = list(groups_of(notes))
     if end is None:
         return groups
@@ -178,15 +199,16 @@ def _settled(notes: Notes, end: float | None) -> list[Batches]:
 
 
 def _draws(workload: Workload, size: int, seed: int, rank: int, length: int) -> tuple[Counts, Counts]:
-    """Return (epoch, sample) of the first *length* draws of *rank* out of *size*.
+    """Return (epochs, samples) of the first *length* draws of *rank* out of *size* ranks.
 
-    The samples of an iterable set are counted on from its first pass, which is all one epoch: its length is unknown.
+    The length of an iterable data set is unknown: all passes count as epoch 0, with new numbers.
     """
     if workload.stream is not None:
         sizes = workload.sizes(size)
         return np.zeros(length, dtype=np.int64), numbers_drawn(rank, sizes, length // sizes[rank])
     shard = workload.shards(size, seed)[rank]
-    rng, passes = numpy_stream(seed, "batches", str(rank)), -(-length // len(shard))
+    rng = numpy_stream(seed, "batches", str(rank))
+    passes = -(-length // len(shard))
     order = np.concatenate([rng.permutation(shard) for _ in range(passes)])[:length] if passes else np.array([], int)
     return np.arange(length) // len(shard), order
 
@@ -194,7 +216,11 @@ def _draws(workload: Workload, size: int, seed: int, rank: int, length: int) -> 
 def _positions(
     name: str, groups: Sequence[Batches], size: int, draws: Callable[[int], tuple[Counts, Counts]]
 ) -> dict[str, Any]:
-    """Return a row for each position that any batch of *size* reached among the *draws* of a rank."""
+    """Return one rank's columns of `SampleUses`, with a row for each drawn sample of *groups*.
+
+    Each batch has *size* samples, and *draws* returns (epochs, samples) of the rank's first draws.
+    """
+    # Row 0 counts uses and row 1 losses, by number of batch.
     counts = np.zeros((2, max((first + width for first, width, _ in groups), default=0)), dtype=np.int64)
     for first, width, fate in groups:
         counts[0 if fate is Fate.USED else 1, first : first + width] += 1

@@ -1,6 +1,6 @@
-"""Types and bounds of a run directory's content, checked once when it is read: the directory may come from elsewhere.
+"""Types and bounds of the files in a run directory, which may come from elsewhere.
 
-Keys that it does not name may be there.
+They are checked once, when the files are read. Keys that are not named here are allowed.
 """
 
 from __future__ import annotations
@@ -14,9 +14,10 @@ from msgspec import UNSET, Meta, Struct, UnsetType
 from simcluster.runs.spans import PARTS
 from simcluster.runs.trace import CALL_KINDS, KINDS
 
-MOST_NODES, MOST_RANKS = 100_000, 2**20
+MOST_NODES = 100_000
+MOST_RANKS = 2**20
 MOST_DEPTH = 32
-"""Maximum nesting of lists and mappings."""
+"""Limit on the nesting of lists and mappings."""
 
 Seconds = Annotated[float, Meta(ge=0, le=1e12)]
 Time = Annotated[float, Meta(ge=-1e12, le=1e12)]
@@ -114,7 +115,10 @@ class LinkSummary(Struct):
 
 
 class RestingNodes(Struct):
-    """The nodes of a large run on which nothing has happened: the *first* of them, and its weights."""
+    """The nodes of a large run on which nothing happened, in one row: their number and sums.
+
+    *weights_sha256* and *predicted_peak_bytes* are those of the node called *first*.
+    """
 
     nodes: Annotated[int, Meta(gt=0, le=MOST_RANKS)]
     first: Word
@@ -174,7 +178,7 @@ class SpanArgs(Struct):
 
 
 class SpanEvent(Struct):
-    """A node's span in trace.json."""
+    """An event in trace.json that is a span of a node's activity."""
 
     ts: Annotated[float, Meta(ge=-1e18, le=1e18)]
     dur: Annotated[float, Meta(ge=0, le=1e18)]
@@ -186,7 +190,7 @@ Parts = Meta(min_length=PARTS, max_length=PARTS)
 
 
 class RestRow(Struct, forbid_unknown_fields=True):
-    """Parts of a trace outside its spans: see `simcluster.runs.spans.Rest`."""
+    """The sum of the spans that a trace does not list; see `simcluster.runs.spans.Rest`."""
 
     spans: Count
     compute_s: Seconds
@@ -197,7 +201,7 @@ class RestRow(Struct, forbid_unknown_fields=True):
 
 
 class TraceFile(Struct):
-    """The part of trace.json that is read."""
+    """The keys of trace.json that are read."""
 
     traceEvents: list[Row]
     rest: dict[str, RestRow] = {}
@@ -205,7 +209,7 @@ class TraceFile(Struct):
 
 
 def summary_of(content: bytes) -> dict[str, Any]:
-    """Parse *content* as a summary. Raises ValueError, which names the field."""
+    """Parse *content* as a summary. Raise ValueError, naming the field, if it is invalid."""
     found = _plain(content)
     told = _as(found, Summary)
     if not 0 < len(told.nodes) <= MOST_NODES:
@@ -220,7 +224,10 @@ def summary_of(content: bytes) -> dict[str, Any]:
 
 
 def trace_of(content: bytes, ranks: int) -> dict[str, Any]:
-    """Parse *content* as a trace of *ranks* nodes. Raises ValueError, which names the field."""
+    """Parse *content* as a trace of *ranks* nodes.
+
+    Raise ValueError, naming the field, if it is invalid.
+    """
     found = _plain(content)
     told = _as(found, TraceFile)
     if not told.rest.keys() <= {str(rank) for rank in range(ranks)}:
@@ -246,7 +253,8 @@ def _plain(content: bytes) -> dict[str, Any]:
         raise ValueError("lists or mappings nested too deeply") from None
     if not isinstance(found, dict):
         raise ValueError("no mapping - at `$`")
-    level: list[Any] = [found]  # without recursion
+    # Go through the content level by level: recursion could exceed Python's limit.
+    level: list[Any] = [found]
     depth = 0
     while level:
         depth += 1

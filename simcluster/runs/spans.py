@@ -1,4 +1,4 @@
-"""Spans of a node's activity, and the summary of those beyond the limit."""
+"""The spans of a node's activity, and the sum of those beyond the limit."""
 
 from __future__ import annotations
 
@@ -15,11 +15,12 @@ SpanKind = Literal["compute", "send", "recv", "call", "wait", "step"]
 
 
 class Span(NamedTuple):
-    """A node's activity from *start_s* to *end_s*: compute, or waiting in send or recv. *peer* is a rank or -1.
+    """A node's activity from *start_s* to *end_s*: it computes, or waits in send or recv.
 
-    A node that runs a script also has each call of a collective, from its issue to its end, and each wait of the script
-    for one. Their *tag* is "operation ranks", such as "all_reduce 0-2", with "all" for every rank. A "step" is from the
-    end of the step before to its own.
+    *peer* is a rank, or -1 if there is none. A node that runs a script has three more kinds. A
+    "call" is a collective, from its start to its end; a "wait" is the script's wait for one. The
+    *tag* of both is "operation ranks", such as "all_reduce 0-2", with "all" for every rank. A
+    "step" begins at the end of the step before.
     """
 
     kind: SpanKind
@@ -31,19 +32,22 @@ class Span(NamedTuple):
 
 
 span_of: Callable[[tuple[SpanKind, float, float, int, str, int]], Span] = partial(tuple.__new__, Span)
-"""Makes a span of its values, in half the time that Span takes."""
+"""Make a span from its values, in half the time of a call of Span."""
 
 PARTS = 256
+"""The number of parts of time into which `Rest` divides a run."""
+
 AT_ONCE = 256
-"""Spans that are summed up at once."""
+"""The number of spans that `Adder` collects before summing: encoding many at once is faster."""
 
 
 @dataclass
 class Rest:
-    """The sum of *spans* spans that the record does not hold: *compute_s* seconds of work; *digest* hashes all of them.
+    """The sum of the spans that a record does not hold: their number, work and hash.
 
-    Part i begins at i * *width_s*: during it the device worked for busy_s[i] seconds, and sends of sent_bytes[i] bytes
-    ended. *width_s* is a power of two, so that nodes with different widths compare; 0 without any work or send.
+    Time is divided into PARTS parts of *width_s*. During part i, the device worked for busy_s[i]
+    seconds, and sends of sent_bytes[i] bytes ended. *width_s* is a power of two, so that parts of
+    different nodes can be compared; it is 0 if there is no work and no send.
     """
 
     spans: int = 0
@@ -54,14 +58,17 @@ class Rest:
     sent_bytes: list[int] = field(default_factory=lambda: [0] * PARTS)
 
     def widen(self) -> None:
-        """Make each part twice as long."""
+        """Double the width of the parts: merge each pair, and begin the second half empty."""
         self.width_s *= 2
         half = PARTS // 2
         self.busy_s = [a + b for a, b in zip(self.busy_s[::2], self.busy_s[1::2], strict=True)] + [0.0] * half
         self.sent_bytes = [a + b for a, b in zip(self.sent_bytes[::2], self.sent_bytes[1::2], strict=True)] + [0] * half
 
     def later(self, by_s: float) -> Rest:
-        """Return the same rest *by_s* later: each part's content is moved to its middle."""
+        """Return this sum, shifted by *by_s*.
+
+        The content of each part moves as if it were in the middle of the part.
+        """
         if not self.width_s:
             return self
         moved = Rest(self.spans, 0.0, self.digest, self.width_s)
@@ -75,6 +82,7 @@ class Rest:
 
     def add(self, kind: str, start_s: float, end_s: float, size_bytes: int) -> None:
         """Add one span to the parts that it overlaps."""
+        # The first width is the least power of two with which the span fits.
         if self.width_s == 0.0:
             self.width_s = math.ldexp(1.0, math.frexp(max(end_s, 1e-9) / PARTS)[1])
         while end_s >= self.width_s * PARTS:
@@ -90,7 +98,7 @@ class Rest:
 
 
 class Adder:
-    """Sums up spans as they arrive; `total` is the sum so far."""
+    """An accumulator of spans: `add` takes them one by one, and `total` is their sum so far."""
 
     def __init__(self) -> None:
         self._total = Rest()
@@ -104,7 +112,7 @@ class Adder:
 
     @property
     def total(self) -> Rest | None:
-        """The sum so far, or None without spans."""
+        """The sum so far; None if there are no spans."""
         self._sum_up()
         self._total.digest = self._hash.hexdigest()
         return self._total if self._total.spans else None
@@ -113,7 +121,8 @@ class Adder:
         waiting, self._waiting = self._waiting, []
         if not waiting:
             return
-        # The elements without their array's header: the hash does not depend on the batches.
+        # Hash the elements without the header of their array, so that the size of a batch does not
+        # matter.
         self._hash.update(msgspec.msgpack.encode(waiting)[1 if len(waiting) < 16 else 3 :])
         self._total.spans += len(waiting)
         for kind, start_s, end_s, _, _, size_bytes in waiting:

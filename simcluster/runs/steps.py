@@ -1,4 +1,4 @@
-"""The steps of a run: those of each worker, and the updates of a server that counts in another way."""
+"""Count the steps of a run per worker, and the updates of a server if their number differs."""
 
 from __future__ import annotations
 
@@ -8,12 +8,13 @@ from typing import NamedTuple
 from simcluster.runs.record import NodeRecord, RunRecord, regroups
 
 STALENESS, APPLIED = "staleness", "applied"
-"""Metrics that a server records with each update; workers record neither, or only the first."""
+"""The metrics that a server records with each update; a worker records at most staleness."""
 
 
 class Steps(NamedTuple):
-    """The steps per worker, and the *updates* of a server's weights; None if there is no such server, or no
-    difference.
+    """The steps per worker, and the updates of a server's weights.
+
+    *updates* is None if there is no server, or if the server has made one update per step.
     """
 
     steps: int
@@ -21,9 +22,9 @@ class Steps(NamedTuple):
 
 
 def steps_of(record: RunRecord) -> Steps:
-    """Return the last step that a worker recorded, and the last update of a server that has no barrier.
+    """Return the last step of any worker, and the last update of a server without a barrier.
 
-    After re-forming, the step is the standing node's last, made or taken over.
+    If groups were re-formed, return the last step that the representing node made or took over.
     """
     if regroups(record.nodes):
         node = record.standing
@@ -31,7 +32,7 @@ def steps_of(record: RunRecord) -> Steps:
     servers = [node for node in record.nodes if {STALENESS, APPLIED} <= {metric.name for metric in node.metrics}]
     workers = [node for node in record.nodes if node not in servers]
     steps, updates = _last(workers), _last(servers)
-    if not steps:  # a server that is alone trains alone
+    if not steps:  # a server without workers trains by itself: its updates are the steps
         return Steps(updates)
     return Steps(steps, updates if updates not in (0, steps) else None)
 

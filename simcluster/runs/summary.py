@@ -8,9 +8,9 @@ from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from importlib import metadata
 from statistics import fmean
-from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
-from simcluster.errors import NodeFailed
+from simcluster.errors import NodeFailed, WorldFailed
 from simcluster.runs.calls import SCRIPT
 from simcluster.runs.doubts import doubts_of
 from simcluster.runs.record import LISTED, Metric, NodeRecord, RunRecord, regroups
@@ -21,36 +21,44 @@ if TYPE_CHECKING:
 
 
 LOSS, ACCURACY = "eval_loss", "eval_accuracy"
-"""Names of metrics with a meaning here; algorithms may record others."""
+"""The metrics of held-out samples that an evaluation records."""
 
 CONSENSUS = "eval_consensus"
-"""The metric computed from copies of weights: |x_i - mean|^2 of node i, the consensus distance."""
+"""The consensus distance |x_i - mean|^2 of node i: a metric computed from copies of weights."""
 
 AS_THEY_ARE = (
-    *("samples", "checkpoints", "resumed", "replay", "portable"),
+    *("samples", "checkpoints", "resumed", "replay", "portable", "shortcuts"),
     *("one_machine", "left_out", "lost", "faults", "restarts", "notes"),
 )
-"""Keys that a run has only where there is something to say."""
+"""The keys in a record's `extra` that are copied to the summary unless their values are empty."""
+
+# Fields of a node's record that are copied to its summary: before its bill, after it, and only if
+# not zero.
+OF_NODE = ("rank", "compute_s", "wait_s", "bytes_sent", "bytes_received", "messages_sent")
+AFTER_ITS_BILL = ("peak_rss_bytes", "grown_rss_bytes", "predicted_peak_bytes", "weights_sha256", "finished_s")
+IF_ANY = ("incarnation", "numerics")
 
 REGROUPED = ("time_s", "step", "lost", "joined", "members")
-"""Fields of a re-formed group of ranks."""
+"""Fields of the row of a re-formed group that are copied to the summary."""
 
 
 def link_use(topology: Topology, record: RunRecord, *, idle: bool = True) -> dict[str, dict[str, float]]:
-    """Return the bytes over every link of *topology*, both ways, and the share of the run it was busy, in file order.
+    """Return link -> the bytes in both directions, and the fraction of its capacity in use.
 
-    Links that carried nothing are there only if *idle*. Each pair's bytes follow the topology's route. A full-duplex
-    link is as busy as its busier direction, a half-duplex one as both together; both relative to its nominal bandwidth,
-    which faults may have changed meanwhile.
+    Links are in the order of the file; those that carried nothing are left out unless *idle*. The
+    bytes of each pair of nodes follow the topology's route. The fraction of a full-duplex link is
+    that of its busier direction; the fraction of a half-duplex link is that of both together. The
+    capacity is the nominal one, which faults may have changed during the run.
     """
-    carried: defaultdict[tuple[str, str], list[int]] = defaultdict(lambda: [0, 0])
+    carried: defaultdict[str, list[int]] = defaultdict(lambda: [0, 0])
     for node in record.nodes:
         for peer, (_, size_bytes) in node.sent_to.items():
-            for hop in topology.route(node.name, topology.workers[peer]):
-                carried[hop.link.a, hop.link.b][0 if hop.forward else 1] += size_bytes
+            by_route = node.sent_over.get(peer, ())
+            for hop, part_bytes in topology.carried(node.name, topology.workers[peer], size_bytes, by_route):
+                carried[hop.link.name][0 if hop.forward else 1] += part_bytes
     use = {}
     for link in topology.links:
-        forward, backward = carried.get((link.a, link.b), (0, 0))
+        forward, backward = carried.get(link.name, (0, 0))
         if not (idle or forward or backward):
             continue
         busiest = forward + backward if link.duplex == "half" else max(forward, backward)
@@ -61,9 +69,10 @@ def link_use(topology: Topology, record: RunRecord, *, idle: bool = True) -> dic
 
 
 def summarize(config: Mapping[str, Any], topology: Topology, record: RunRecord, version: str) -> dict[str, Any]:
-    """Return the content of summary.json, in its order. Times in seconds, sizes in bytes, absent numbers None."""
+    """Return the content of summary.json, in its order; unknown numbers are None."""
     metrics = [metric for node in record.nodes for metric in node.metrics]
-    versions = {"python": platform.python_version()}  # those that the weights may depend on besides the experiment
+    # Besides the experiment, the weights may depend on these versions.
+    versions = {"python": platform.python_version()}
     for package in ("torch", "numpy", "simpy"):
         with suppress(metadata.PackageNotFoundError):
             versions[package] = metadata.version(package)
@@ -72,7 +81,8 @@ def summarize(config: Mapping[str, Any], topology: Topology, record: RunRecord, 
     else:
         judged = record.standing.metrics if record.nodes else []
         loss, accuracy = _last(judged, LOSS), _last(judged, ACCURACY)
-    of_nodes, (steps, updates) = bills(topology, record), steps_of(record)
+    of_nodes = bills(topology, record)
+    steps, updates = steps_of(record)
     summary: dict[str, Any] = {
         "name": config["name"],
         "backend": config["backend"],
@@ -102,7 +112,7 @@ def summarize(config: Mapping[str, Any], topology: Topology, record: RunRecord, 
         summary["staleness"] = {"mean": fmean(staleness), "max": max(staleness)}
     if record.error is not None:
         summary["error"] = {"type": type(record.error).__name__, "message": str(record.error)}
-        if isinstance(record.error, NodeFailed):
+        if isinstance(record.error, (NodeFailed, WorldFailed)):
             summary["error"]["traceback"] = record.error.details
     if found := doubts_of(record, computes=summary["numerics"] != "none"):
         summary["warnings"] = found
@@ -111,7 +121,8 @@ def summarize(config: Mapping[str, Any], topology: Topology, record: RunRecord, 
             summary[key] = record.extra[key]
     if formed := regroups(record.nodes):
         summary["regroups"] = [{key: row[key] for key in REGROUPED} for row in formed]
-    resting, listed = [node for node in record.nodes if node.is_idle], record.nodes
+    resting = [node for node in record.nodes if node.is_idle]
+    listed = record.nodes
     if in_short := len(record.nodes) > LISTED and 0 < len(resting) < len(record.nodes):
         summary["resting"] = _resting(resting, of_nodes)
         listed = [node for node in record.nodes if not node.is_idle]
@@ -121,8 +132,9 @@ def summarize(config: Mapping[str, Any], topology: Topology, record: RunRecord, 
 
 
 def _resting(nodes: Sequence[NodeRecord], of_nodes: Mapping[str, Bill]) -> dict[str, Any]:
-    """Return one row for all *nodes*, on which nothing has happened."""
-    first, ends_s = nodes[0], [node.finished_s for node in nodes if node.finished_s is not None]
+    """Return one row for all *nodes*, on which nothing happened; see `RestingNodes`."""
+    first = nodes[0]
+    ends_s = [node.finished_s for node in nodes if node.finished_s is not None]
     return {
         "nodes": len(nodes),
         "first": first.name,
@@ -134,7 +146,7 @@ def _resting(nodes: Sequence[NodeRecord], of_nodes: Mapping[str, Bill]) -> dict[
 
 
 def label(block: Mapping[str, Any] | str) -> str:
-    """Return the name of an algorithm, workload or topology block, or the file and function it is loaded from."""
+    """Return the name in a block of an experiment, or "file:function" of user code."""
     if isinstance(block, str):
         return block
     path = str(block.get("path") or "unnamed").replace("\\", "/")
@@ -142,52 +154,47 @@ def label(block: Mapping[str, Any] | str) -> str:
 
 
 def _node(node: NodeRecord, bill: Bill) -> dict[str, Any]:
-    return {
-        "rank": node.rank,
-        "compute_s": node.compute_s,
-        "wait_s": node.wait_s,
-        "bytes_sent": node.bytes_sent,
-        "bytes_received": node.bytes_received,
-        "messages_sent": node.messages_sent,
-        **bill._asdict(),
-        "peak_rss_bytes": node.peak_rss_bytes,
-        "grown_rss_bytes": node.grown_rss_bytes,
-        "predicted_peak_bytes": node.predicted_peak_bytes,
-        "weights_sha256": node.weights_sha256,
-        "finished_s": node.finished_s,
-        **({"incarnation": node.incarnation} if node.incarnation else {}),
-        **({"numerics": node.numerics} if node.numerics else {}),
-    }
+    found = {key: getattr(node, key) for key in OF_NODE} | bill._asdict()
+    found |= {key: getattr(node, key) for key in AFTER_ITS_BILL}
+    return found | {key: value for key in IF_ANY if (value := getattr(node, key))}
 
 
 def _of_lowest_rank(nodes: Sequence[NodeRecord], name: str) -> list[Metric]:
-    """Return the metrics of the lowest rank that recorded one named *name*."""
+    """Return all metrics of the lowest rank that recorded the metric *name*; [] if none did."""
     found = [node for node in nodes if any(metric.name == name for metric in node.metrics)]
     return min(found, key=lambda node: node.rank).metrics if found else []
 
 
 def _last(metrics: list[Metric], name: str) -> float | None:
-    """Return the latest value named *name*; of several at one time, the one with the highest step."""
+    """Return the latest value of the metric *name*; at equal times, the one of the highest step."""
     found = [(metric.time_s, metric.step, index) for index, metric in enumerate(metrics) if metric.name == name]
     return metrics[max(found)[2]].value if found else None
 
 
 class Bill(NamedTuple):
-    """*joules* and *price_usd* of a node, or of all; None if a device does not state its power or price."""
+    """The energy and price of one node, or of all nodes; None if a device lacks the number."""
 
     joules: float | None
     price_usd: float | None
 
 
 def bills(topology: Topology, record: RunRecord) -> dict[str, Bill]:
-    """Return each node's bill, by name. Nodes stay switched on until the run ends, even if they finish earlier."""
-    found, alike, lasted_s = {}, dict[tuple[int, float], Bill](), record.lasted_s
+    """Return node name -> bill.
+
+    Nodes stay switched on until the run ends, even if they finish earlier.
+    """
+    found = {}
+    alike = dict[tuple[int, float], Bill]()
+    lasted_s = record.lasted_s
     if record.extra.get("one_machine") and not topology.is_one_machine:
-        return dict.fromkeys((node.name for node in record.nodes), Bill(None, None))  # the devices were not there
+        # All nodes ran on this machine, so the devices of the topology drew no power.
+        return dict.fromkeys((node.name for node in record.nodes), Bill(None, None))
     for node in record.nodes:
-        device, compute_s = topology.nodes[node.name].device, node.compute_s
-        assert device is not None, "a worker has a device"
-        key = (id(device), compute_s)  # only to find the same again
+        device = topology.device(node.name)
+        compute_s = node.compute_s
+        # In a large cluster most nodes share a device and did the same work: compute each bill
+        # once.
+        key = (id(device), compute_s)
         if key not in alike:
             alike[key] = bill(device, compute_s, lasted_s)
         found[node.name] = alike[key]
@@ -197,8 +204,9 @@ def bills(topology: Topology, record: RunRecord) -> dict[str, Bill]:
 def bill(device: Device, compute_s: float, elapsed_s: float) -> Bill:
     """Return the bill of *device* for a run of *elapsed_s* with *compute_s* of work.
 
-    It draws *power_busy_W* while working, else *power_idle_W*: sending and receiving count as idle. Switches and cables
-    are not counted. The price covers the whole time, since a waiting device is paid for, too.
+    The device draws *power_busy_W* while it works, and *power_idle_W* otherwise, also while it
+    sends and receives. Switches and cables are not counted. The price is for the whole run, since a
+    waiting device costs the same.
     """
     joules = None
     if device.power_idle_W is not None and device.power_busy_W is not None:
@@ -209,30 +217,35 @@ def bill(device: Device, compute_s: float, elapsed_s: float) -> Bill:
 
 
 def total(all_bills: Iterable[Bill]) -> Bill:
-    """Return the sum; a part that any bill lacks is None, since a sum without it would look complete."""
+    """Return the sum of *all_bills*.
+
+    A number that any bill lacks is None, since a partial sum would look complete.
+    """
     bills = list(all_bills)
     return Bill(_sum([bill.joules for bill in bills]), _sum([bill.price_usd for bill in bills]))
 
 
 def _sum(values: Sequence[float | None]) -> float | None:
-    """Return the sum of *values*; None if one is missing, or all."""
+    """Return the sum of *values*; None if any value is missing, or if there are none."""
     known = [value for value in values if value is not None]
     return sum(known) if known and len(known) == len(values) else None
 
 
-HELD_OUT: Final = (LOSS, ACCURACY)
+HELD_OUT = (LOSS, ACCURACY)
 
 
 def keep_those_that_stand(record: RunRecord) -> None:
-    """Leave in *record* only the held-out metrics of the node that stands for the run.
+    """Remove from *record* the held-out metrics of all nodes but the representing one.
 
-    If groups were re-formed, steps that this node missed keep those of the lowest rank that made them.
+    If groups were re-formed, this node may have missed steps. For such a step, keep the metrics of
+    the lowest rank that made it.
     """
     if not record.nodes:
         return
     stands = record.standing
     others = sorted((node for node in record.nodes if node is not stands), key=lambda node: node.rank)
-    known, formed = _held_out(stands), bool(regroups(record.nodes))
+    known = _held_out(stands)
+    formed = bool(regroups(record.nodes))
     for node in others:
         if not node.metrics:
             continue

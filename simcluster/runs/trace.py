@@ -1,10 +1,11 @@
-"""Write a run as a Chrome trace, which Perfetto opens; read back the parts that plots need.
+"""Write a run as a Chrome trace, which Perfetto opens, and read back the parts that plots need.
 
-One process per node (pid = rank), one thread per lane: "compute", "send", "recv", and of a script "call", "wait" and
-"step"; after them, if there were any, a process for faults and one for re-formed groups of ranks. A device works on one
-thing at a time, but sends and receives of a node may overlap, and spans of one thread must nest; so an overlapping span
-goes to the first free lane: "send 2", "send 3", ... Times are rounded to nanoseconds, the resolution of Perfetto's
-clock, so that adjacent spans do not overlap by a rounding error of the format.
+Each node is a process (pid = rank), and each lane a thread: "compute", "send", "recv", and for a
+script "call", "wait" and "step". After the nodes there is a process for faults and one for
+re-formed groups of ranks, if there were any. Spans of one thread must nest, but the sends and
+receives of a node may overlap. So an overlapping span goes to the first free lane: "send 2", "send
+3", ... Times are rounded to nanoseconds, the resolution of Perfetto's clock, so that adjacent spans
+do not overlap by a rounding error of the format.
 """
 
 from __future__ import annotations
@@ -13,23 +14,29 @@ import heapq
 import math
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import asdict
-from typing import Any, Final, NamedTuple
+from typing import Any, NamedTuple
 
 from simcluster.runs import words
 from simcluster.runs.record import LISTED, NodeRecord, RunRecord, Span, SpanKind, regroups
 from simcluster.runs.spans import PARTS, Rest
 
-KINDS: Final[tuple[SpanKind, ...]] = ("compute", "send", "recv")
+Event = dict[str, Any]
+"""One event of a Chrome trace, as JSON."""
 
-CALL_KINDS: Final[tuple[SpanKind, ...]] = ("call", "wait", "step")
-"""Kinds of the spans of a script's calls and steps: they overlap the others, which make them up."""
+Rows = Sequence[Mapping[str, Any]]
+"""The rows of faults, or of re-formed groups, in summary.json."""
 
-COUNTERS: Final = ("loss", "eval_loss", "eval_accuracy", "staleness")
-"""Metrics shown as counter tracks."""
+KINDS: tuple[SpanKind, ...] = ("compute", "send", "recv")
+
+CALL_KINDS: tuple[SpanKind, ...] = ("call", "wait", "step")
+"""Kinds of spans of a script's calls and steps, which overlap the spans that they consist of."""
+
+COUNTERS = ("loss", "eval_loss", "eval_accuracy", "staleness")
+"""Metrics that Perfetto shows as counter tracks."""
 
 
-def events(record: RunRecord) -> Iterator[dict[str, Any]]:
-    """Yield the events one by one, since a long run has many."""
+def events(record: RunRecord) -> Iterator[Event]:
+    """Yield all events of the trace of *record*: a long run has too many for a list."""
     few = len(record.nodes) <= LISTED
     for node in record.nodes:
         if few or not node.is_idle:
@@ -39,7 +46,10 @@ def events(record: RunRecord) -> Iterator[dict[str, Any]]:
 
 
 def description(record: RunRecord, other: Mapping[str, Any]) -> dict[str, Any]:
-    """Return a trace without its events. "rest" has, by rank, the spans that are summed up."""
+    """Return the keys of a trace other than its events, with *other* data.
+
+    "rest" has the sums of spans by rank.
+    """
     rests = {str(node.rank): asdict(node.rest) for node in record.nodes if node.rest is not None}
     if not rests:
         return {"displayTimeUnit": "ms", "otherData": dict(other)}
@@ -52,7 +62,7 @@ def nanoseconds(time_s: float) -> int:
     return round(time_s * 1e9)
 
 
-def _process(node: NodeRecord) -> Iterator[dict[str, Any]]:
+def _process(node: NodeRecord) -> Iterator[Event]:
     yield _about("process_name", node.rank, 0, name=f"{node.rank} {node.name}")
     yield _about("process_sort_index", node.rank, 0, sort_index=node.rank)
     # Threads are numbered from 1, kind by kind, since viewers use thread 0 for the process itself.
@@ -73,9 +83,11 @@ def _process(node: NodeRecord) -> Iterator[dict[str, Any]]:
     for metric in node.metrics:
         if metric.name in COUNTERS and math.isfinite(metric.value):
             yield _counter(metric.name, metric.time_s, node.rank, metric.value)
-    # The rest: one value per part, up to the first of the empty parts at the end.
+    # The spans that are summed up become counters with one value per part. The last value is that
+    # of the first part after which all are empty: it sets the counter to zero. If the width is 0,
+    # all these spans are receives.
     rest = node.rest
-    if rest is not None and rest.width_s:  # else it sums up nothing but receives
+    if rest is not None and rest.width_s:
         after = max((part + 1 for part in range(PARTS) if rest.busy_s[part] or rest.sent_bytes[part]), default=0)
         for part in range(min(after + 1, PARTS)):
             time_s = part * rest.width_s
@@ -83,16 +95,16 @@ def _process(node: NodeRecord) -> Iterator[dict[str, Any]]:
             yield _counter("sent (bytes)", time_s, node.rank, rest.sent_bytes[part])
 
 
-def _about(what: str, pid: int, tid: int, **args: Any) -> dict[str, Any]:
+def _about(what: str, pid: int, tid: int, **args: Any) -> Event:
     return {"ph": "M", "name": what, "ts": 0, "pid": pid, "tid": tid, "args": args}
 
 
-def _counter(name: str, time_s: float, pid: int, value: float) -> dict[str, Any]:
+def _counter(name: str, time_s: float, pid: int, value: float) -> Event:
     return {"ph": "C", "name": name, "ts": nanoseconds(time_s) / 1e3, "pid": pid, "tid": 0, "args": {name: value}}
 
 
 class Band(NamedTuple):
-    """One spell of a fault; it ends with the run at the latest."""
+    """One period during which a fault was active; it ends with the run at the latest."""
 
     label: str
     start_s: float
@@ -100,8 +112,8 @@ class Band(NamedTuple):
     is_moment: bool
 
 
-def bands(rows: Sequence[Mapping[str, Any]], elapsed_s: float) -> list[Band]:
-    """Return every spell of every fault, in the order of the rows."""
+def bands(rows: Rows, elapsed_s: float) -> list[Band]:
+    """Return the bands of all faults in *rows*, in their order; the run ends at *elapsed_s*."""
     found = []
     for row in rows:
         kind = row["kind"]
@@ -111,8 +123,8 @@ def bands(rows: Sequence[Mapping[str, Any]], elapsed_s: float) -> list[Band]:
     return found
 
 
-def trace_events(rows: Sequence[Mapping[str, Any]], elapsed_s: float, pid: int) -> Iterator[dict[str, Any]]:
-    """Yield the process *pid* of a Chrome trace, named faults: a thread for each fault, a span for each spell."""
+def trace_events(rows: Rows, elapsed_s: float, pid: int) -> Iterator[Event]:
+    """Yield a process *pid* named faults: a thread for each fault, a span for each band."""
     if rows:
         yield _about("process_name", pid, 0, name="faults")
     for thread, row in enumerate(rows, start=1):
@@ -123,8 +135,8 @@ def trace_events(rows: Sequence[Mapping[str, Any]], elapsed_s: float, pid: int) 
             yield {**shape, "cat": "fault", "name": band.label, **place, "args": dict(row["plan"])}
 
 
-def group_events(rows: Sequence[Mapping[str, Any]], pid: int) -> Iterator[dict[str, Any]]:
-    """Yield the process *pid* of a Chrome trace, named groups: an instant for each re-formed group."""
+def group_events(rows: Rows, pid: int) -> Iterator[Event]:
+    """Yield the events of a process *pid* named groups: an instant for each re-formed group."""
     if rows:
         yield _about("process_name", pid, 0, name="groups")
     for row in rows:
@@ -135,7 +147,7 @@ def group_events(rows: Sequence[Mapping[str, Any]], pid: int) -> Iterator[dict[s
 
 
 def assign_lanes(spans: list[Span]) -> list[int]:
-    """Return, for each of *spans*, sorted by start, the lowest lane that is free by then."""
+    """Return the lowest free lane for each of *spans*, which are sorted by start."""
     busy: list[tuple[int, int]] = []
     free: list[int] = []
     lanes = []
@@ -150,16 +162,17 @@ def assign_lanes(spans: list[Span]) -> list[int]:
 
 
 def rests_of(trace: Mapping[str, Any]) -> dict[int, Rest]:
-    """Return, by rank, the spans that were summed up; empty if every span was written."""
+    """Return rank -> sum of the spans that *trace* does not list; empty if it lists all."""
     return {int(rank): Rest(**rest) for rank, rest in trace.get("rest", {}).items()}
 
 
 def spans_of(trace: Mapping[str, Any], kinds: Collection[str] = KINDS) -> list[tuple[int, Span]]:
-    """Return (rank, span) for every span of *kinds* of a trace that `events` wrote, in its order; times to 1 ns."""
+    """Return (rank, span) for each span of *kinds* in *trace*; times are rounded to 1 ns."""
     found = []
     for event in trace["traceEvents"]:
         if event["ph"] == "X" and event["cat"] in kinds:
-            args, end_s = event["args"], round(event["ts"] * 1e3 + event["dur"] * 1e3) / 1e9
+            args = event["args"]
+            end_s = round(event["ts"] * 1e3 + event["dur"] * 1e3) / 1e9
             span = Span(event["cat"], event["ts"] / 1e6, end_s, args.get("peer", -1), args["tag"], args["bytes"])
             found.append((event["pid"], span))
     return found

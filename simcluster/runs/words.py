@@ -1,16 +1,16 @@
-"""Numbers as text for people: times, sizes, shares. Only this module rounds."""
+"""Write numbers as text for people: times, sizes, shares. Only this module rounds for people."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 ABSENT = "-"
 
 
 def seconds(time_s: float | None) -> str:
-    """'3.21 s', '48.0 ms', '2 min 05 s', '3 h 20 min': three significant digits below a minute."""
+    """Return a duration: '3.21 s', '48.0 ms', '2 min 05 s', '3 h 20 min'."""
     if time_s is None or not math.isfinite(time_s):
         return ABSENT
     if time_s >= 3600:
@@ -24,14 +24,14 @@ def seconds(time_s: float | None) -> str:
 
 
 def size(size_bytes: float | None) -> str:
-    """'12.3 MB' in decimal units; bytes below 1 kB are whole."""
+    """Return a size in decimal units, '12.3 MB'; below 1 kB, whole bytes."""
     if size_bytes is None:
         return ABSENT
     return _scaled(size_bytes, ((1e12, "TB"), (1e9, "GB"), (1e6, "MB"), (1e3, "kB"))) or f"{size_bytes:.0f} B"
 
 
 def energy(joules: float | None) -> str:
-    """'412 J', '1.50 kJ', '3.60 MJ'."""
+    """Return an energy: '412 J', '1.50 kJ', '3.60 MJ'."""
     if joules is None or not math.isfinite(joules):
         return ABSENT
     found = _scaled(joules, ((1e9, "GJ"), (1e6, "MJ"), (1e3, "kJ"), (1.0, "J")))
@@ -39,29 +39,19 @@ def energy(joules: float | None) -> str:
 
 
 def _scaled(value: float, units: Iterable[tuple[float, str]]) -> str:
-    """Return *value* in the first of *units* that it reaches; empty if it reaches none."""
+    """Return *value* in the first of *units* that is not larger than *value*, or ""."""
     return next((f"{digits(value / scale)} {unit}" for scale, unit in units if value >= scale), "")
 
 
 def price(price_usd: float | None) -> str:
-    """'12.34 USD'; below a cent three significant digits, as short runs cost little."""
+    """Return a price: '12.34 USD', or three significant digits below 1 USD."""
     if price_usd is None or not math.isfinite(price_usd):
         return ABSENT
     return f"{price_usd:,.2f} USD" if price_usd >= 1 or price_usd == 0 else f"{digits(price_usd)} USD"
 
 
-def bandwidth(bandwidth_Bps: float) -> str:
-    """'1 Gbps': links are sold in decimal bits."""
-    if math.isinf(bandwidth_Bps):
-        return "unlimited"
-    for unit_Bps, unit in ((1.25e8, "Gbps"), (1.25e5, "Mbps"), (125.0, "kbps")):
-        if bandwidth_Bps >= unit_Bps:
-            return f"{bandwidth_Bps / unit_Bps:.4g} {unit}"
-    return f"{bandwidth_Bps * 8:.4g} bps"
-
-
 def share(fraction: float | None) -> str:
-    """'83 %', '0.4 %', '< 0.01 %'."""
+    """Return a fraction in percent: '83 %', '0.4 %', '< 0.01 %'."""
     if fraction is None or not math.isfinite(fraction):
         return ABSENT
     percent = fraction * 100
@@ -71,7 +61,7 @@ def share(fraction: float | None) -> str:
 
 
 def accuracy(fraction: float | None) -> str:
-    """'97.3 %'."""
+    """Return an accuracy in percent: '97.3 %'."""
     return ABSENT if fraction is None or not math.isfinite(fraction) else f"{fraction * 100:.1f} %"
 
 
@@ -80,12 +70,12 @@ def count(number: int) -> str:
 
 
 def number(value: float | None) -> str:
-    """Four significant digits."""
+    """Return *value* with four significant digits."""
     return ABSENT if value is None or not math.isfinite(value) else f"{value:.4g}"
 
 
 def digits(value: float) -> str:
-    """Three significant digits, without an exponent."""
+    """Return *value* with three significant digits, without an exponent."""
     decimals = max(0, 2 - math.floor(math.log10(value))) if value > 0 else 2
     return f"{value:.{decimals}f}"
 
@@ -95,7 +85,7 @@ def plural(amount: int, noun: str) -> str:
 
 
 def steps(summary: Mapping[str, Any]) -> str:
-    """'10 steps'; '10 steps per worker, 50 updates' if a server counts in another way."""
+    """Return '10 steps', or '10 steps per worker, 50 updates' if a server counts differently."""
     updates = summary.get("updates")
     told = plural(summary["steps"], "step")
     return told if updates is None else f"{told} per worker, {plural(updates, 'update')}"
@@ -112,10 +102,25 @@ def notes(summary: Mapping[str, Any]) -> list[str]:
 
 
 def listing(items: list[str]) -> str:
-    """'a', 'a and b', 'a, b and c'."""
-    return items[0] if len(items) == 1 else ", ".join(items[:-1]) + " and " + items[-1] if items else ""
+    """Return 'a', 'a and b', or 'a, b and c'; "" without items."""
+    if len(items) > 1:
+        return ", ".join(items[:-1]) + " and " + items[-1]
+    return items[0] if items else ""
+
+
+def some(items: Sequence[str], most: int) -> str:
+    """Return the first *most* of *items* as a listing, and the number of the others: 'a, b and 7
+    more'.
+    """
+    more = [f"{len(items) - most} more"] if len(items) > most else []
+    return listing([*items[:most], *more])
+
+
+def some_of(names: Sequence[str]) -> str:
+    """Return up to four *names* as 'a, b, c and d', and more as 'a, b, c and 7 more'."""
+    return some(names, 3 if len(names) > 4 else 4)
 
 
 def timed_only(summary: Mapping[str, Any]) -> bool:
-    """Whether a run computed nothing: it has times and messages, but neither loss, accuracy nor weights."""
+    """Return whether the run of *summary* was timing-only: it has no loss, accuracy or weights."""
     return summary.get("numerics") == "none"

@@ -1,7 +1,8 @@
-"""Write the run directory: config, summary, metrics, trace, checkpoints.
+"""Write the directory of a run: config, summary, metrics, trace, final weights.
 
-Every file is written completely under another name and then renamed, so a full disk leaves no partial file under a
-final name, and an earlier run intact. Nothing here imports pandas, which takes longer than most commands.
+Every file is written completely under another name and then renamed. So a full disk leaves no
+partial file under a final name, and an earlier run stays intact. This module does not import
+pandas: the import takes longer than most commands.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ import msgspec
 import numpy as np
 import yaml
 
-from simcluster.errors import NodeFailed, RunError
+from simcluster.errors import NodeFailed, RunError, WorldFailed
 from simcluster.paths import inside
 from simcluster.paths.inside import PARTIAL
 from simcluster.process.interrupts import CtrlC
@@ -53,11 +54,11 @@ def write_run(
     *,
     samples: SampleUses | None = None,
 ) -> Path:
-    """Write *record* to *folder*, and return its path.
+    """Write *record* to *folder*, and return the path.
 
-    An earlier run in *folder* is replaced; foreign files stay, and so do checkpoints of steps, which another module
-    keeps. *samples* are given if known. Raises UsageError if *folder* holds something else, FolderError if it cannot be
-    written.
+    An earlier run in *folder* is replaced. Checkpoints of steps stay, since another module manages
+    them. *samples* is the use of the samples, None if it is not known. Raise UsageError if
+    *folder* holds anything but a run, FolderError if a file cannot be written.
     """
     folder = Path(folder)
     check_folder(folder)
@@ -80,11 +81,11 @@ def write_run(
     writers[layout.SUMMARY] = lambda file: file.write(
         msgspec.json.format(msgspec.json.encode(summary), indent=2) + b"\n"
     )
-    if isinstance(record.error, NodeFailed):
+    if isinstance(record.error, (NodeFailed, WorldFailed)):
         details = record.error.details
         writers[layout.TRACEBACK] = lambda file: file.write(details.encode())
     replace_files(folder, writers)
-    # Remains of an earlier run must not be mixed with this run.
+    # Remove optional files of an earlier run: they would look like this run's.
     optional = {layout.TRACEBACK, layout.SAMPLES, layout.FINAL_PATH, layout.ORDER}
     for name in (layout.REPORT, *(optional - writers.keys())):
         inside.remove(folder, *name.split("/"))
@@ -94,9 +95,11 @@ def write_run(
 
 
 def replace_files(folder: Path, writers: Mapping[str, Callable[[BinaryIO], object]]) -> None:
-    """Let each writer write under another name, then rename all files; on an error, none. Raises FolderError.
+    """Let each writer write its file under another name, then rename all files.
 
-    If the process ends between two renames, the directory has no summary and does not read as a run.
+    If a file cannot be written, raise FolderError and rename none. The summary is removed before
+    the first rename and renamed last: if the process ends in between, the directory does not read
+    as a run.
     """
     name = ""
     try:
@@ -120,7 +123,7 @@ def replace_files(folder: Path, writers: Mapping[str, Callable[[BinaryIO], objec
 
 
 def _remove_logs(folder: Path) -> None:
-    """Remove the logs of an earlier run on real nodes, and their directory if it is then empty."""
+    """Remove the logs of an earlier run on real nodes, and their directory if it is empty."""
     with suppress(OSError), inside.opened(folder, layout.LOGS) as logs:
         for name in os.listdir(logs):
             if name.endswith(layout.LOG_SUFFIX):
@@ -130,7 +133,7 @@ def _remove_logs(folder: Path) -> None:
 
 
 def _write_trace(record: RunRecord, other: Mapping[str, Any], file: BinaryIO) -> None:
-    """Write one event per line, so that the usual tools can compare two traces."""
+    """Write the trace with one event per line, so that diff can compare two traces."""
     file.write(b'{"traceEvents":[\n')
     for index, event in enumerate(events(record)):
         file.write((b",\n" if index else b"") + msgspec.json.encode(event))
@@ -138,11 +141,12 @@ def _write_trace(record: RunRecord, other: Mapping[str, Any], file: BinaryIO) ->
 
 
 def consensus_metrics(record: RunRecord) -> list[tuple[int, Metric]]:
-    """Return (rank, metric) for each step, in order, if every node that ended well has a copy after it.
+    """Return (rank, metric) with the consensus distance of each node, for each step, in order.
 
-    They are not part of the trace digest: observing weights does not affect the run. Of a step made twice the later
-    copy counts. The mean is over those nodes in rank order, in double precision. Nodes with copies of different sizes
-    hold parts of a model, which have no distance.
+    Only nodes that ended well count, and only steps for which all of them have a copy. If a step
+    was made twice, the later copy counts. The mean is computed in rank order, in double precision.
+    Nodes with copies of different sizes hold parts of a model, which have no distance. These
+    metrics are not part of the trace digest: observing weights does not affect the run.
     """
     nodes = [node for node in record.nodes if node.ended_well] or record.nodes
     if not all(node.copies for node in nodes):

@@ -1,4 +1,7 @@
-"""The node program of a script under gloo, which makes its calls in the rank's process: it keeps the record."""
+"""The node program of a script that runs with gloo.
+
+Gloo makes the calls in the rank's process, so this program only keeps the record.
+"""
 
 from __future__ import annotations
 
@@ -23,7 +26,10 @@ _END = f"{OWN_TAGS}script ended"
 
 
 class GlooProgram(RankProgram):
-    """Listens to *process* on *node*: it computes except where it says that it waits."""
+    """A program that follows the messages of a rank's process.
+
+    The process counts as computing, except while it reports that it waits for a call.
+    """
 
     def __init__(self, *args: Any) -> None:
         super().__init__(*args)
@@ -47,25 +53,29 @@ class GlooProgram(RankProgram):
 
 
 async def run_with_gloo(node: Transport, start: RankStart) -> None:
-    """Run a rank of a script that way; end it if another rank fails, as torchrun does."""
+    """Run a rank of a script with gloo. If another rank fails, end this rank, as torchrun does."""
     meeting, store = await _meet(node)
     process = RankProcess(replace(start, meeting=meeting))
     try:
         async with asyncio.TaskGroup() as group:
             for peer in node.peers:
-                group.create_task(node.recv(peer, _END))  # raises PeerLost
+                group.create_task(node.recv(peer, _END))  # raises PeerLost if the peer fails
             await GlooProgram(node, process).run()
             for peer in node.peers:
                 await node.send(peer, _END, [])
     finally:
-        process.end()  # only now: other ranks may need its connections, and the store, up to their own ends
+        # End the process only now, since other ranks may need its connections and its store until
+        # they have ended.
+        process.end()
         del store
 
 
 async def _meet(node: Transport) -> tuple[tuple[str, int], Any]:
-    """Return the host and port at which the processes of all ranks meet, and the store there if it is of this process.
+    """Return the (host, port) at which the processes of all ranks meet, and the store that listens
+    there.
 
-    The host is MASTER_ADDR, if a launcher has set it, and else this machine.
+    Only rank 0 has the store. The host is MASTER_ADDR if a launcher has set it, otherwise this
+    machine.
     """
     host = os.environ.get("MASTER_ADDR", LOOPBACK)
     store = TCPStore(host, 0, is_master=True, wait_for_workers=False) if node.rank == 0 else None

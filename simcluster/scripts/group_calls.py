@@ -1,4 +1,4 @@
-"""A call of a script, made on the cluster by the library's own collectives."""
+"""Make a script's calls on the cluster, with the library's own collectives."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from simcluster.scripts.messages import CallIssued
 from simcluster.transport import ANY, Transport
 
 OWN, GLOO = "own", "gloo"
-"""Whose schedules the calls have."""
+"""The schedules that calls can use: the library's own, or those of gloo."""
 
 POINT_TO_POINT = ("send", "recv")
 _SUMS = ("sum", "avg")
@@ -31,9 +31,10 @@ _ELEMENTWISE: dict[str, Callable[[Tensor, Tensor], Tensor]] = {
 
 
 class ClusterCall(NamedTuple):
-    """The call *asked* in the *group*, under *tag*: it takes *inputs*, and leaves its results in *outputs*.
+    """The call *asked*, to be made in *group* under *tag*: it reads *inputs* and writes its results
+    to *outputs*.
 
-    Its *schedules* are the library's OWN, or those of GLOO. What is still sent when it has ended is among *sends*.
+    *schedules* is OWN or GLOO. A send that may outlast the call becomes a task in *sends*.
     """
 
     group: Transport
@@ -46,7 +47,7 @@ class ClusterCall(NamedTuple):
 
 
 async def make_call(call: ClusterCall) -> int:
-    """Make *call*; return the source of a message, and -1 of anything else."""
+    """Make *call*. Return the rank that sent the message if the call receives one, otherwise -1."""
     group, asked, tag, inputs, outputs, *_ = call
     source = -1
     results: list[Tensor | None] = []
@@ -82,8 +83,12 @@ async def make_call(call: ClusterCall) -> int:
 
 
 async def _reduced(call: ClusterCall, place: int) -> Tensor | None:
-    """Return the reduction of every rank's input number *place*; None if it is only for another rank."""
-    tensor, tag, reduction = call.inputs[place], f"{call.tag}/{place}", call.asked.reduction
+    """Return the reduction over all ranks of the input with index *place*; None if only another
+    rank gets it.
+    """
+    tensor = call.inputs[place]
+    tag = f"{call.tag}/{place}"
+    reduction = call.asked.reduction
     if call.asked.operation == "all_reduce":
         return await _reduced_everywhere(call.group, tensor, tag, reduction)
     if reduction in _SUMS:
@@ -94,10 +99,10 @@ async def _reduced(call: ClusterCall, place: int) -> Tensor | None:
 
 
 async def _reduced_everywhere(group: Transport, tensor: Tensor, tag: str, reduction: str) -> Tensor:
-    """Return the reduction of every rank's *tensor*, on every rank.
+    """Return the reduction of all ranks' *tensor*, which every rank gets.
 
-    Sums go through the ring. Others are made of parts: each rank reduces one part, then all gather them, which moves as
-    many bytes as the ring.
+    A sum or mean goes through a ring. For any other reduction, each rank reduces one part, and then
+    all ranks gather the parts; this moves as many bytes as the ring.
     """
     if reduction in _SUMS:
         return await collectives.all_reduce(group, tensor, tag, divisor=group.size if reduction == "avg" else 1)
@@ -108,11 +113,12 @@ async def _reduced_everywhere(group: Transport, tensor: Tensor, tag: str, reduct
 
 
 async def _reduced_part(call: ClusterCall) -> Tensor:
-    """Return the reduction of those inputs of every rank that are for this one."""
+    """Return this rank's part of the reduction of all ranks' inputs."""
     reduction = call.asked.reduction
     sizes = {tensor.numel() for tensor in call.inputs}
     if call.schedules == GLOO:
-        # Gloo has no reduce-scatter: torch reduces everything on every rank, which moves twice as many bytes.
+        # Gloo has no reduce-scatter, so torch reduces all parts on every rank, which moves twice as
+        # many bytes.
         whole = torch.cat([tensor.reshape(-1) for tensor in call.inputs])
         reduced = await _reduced_everywhere(call.group, whole, call.tag, reduction)
         return torch.split(reduced, [tensor.numel() for tensor in call.inputs])[call.group.rank]

@@ -1,8 +1,10 @@
-"""The messages between the process of a rank, which runs the script, and its node program, which acts for it.
+"""The messages between a rank's process, which runs the script, and its node program, which acts on
+the cluster.
 
-A rank *issues* calls without waiting; it asks for answers only where the script would wait too: for the end of a
-call, for the time, for a sleep. Every message says what the script has computed since the one before. Tensors do not
-travel: both sides see the memory that they are in (see `arena`). Before all of them a process gets a `RankStart`.
+A rank *issues* calls without waiting. It waits for an answer only where the script also waits: for
+the end of a call, for the time, or for the end of a sleep. Every message reports the work that the
+script has done since the previous message. Tensors are not sent, since both sides share the memory
+that holds them (see `arena`). A process is started with a `RankStart`.
 """
 
 from __future__ import annotations
@@ -11,7 +13,6 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from multiprocessing.connection import Connection
 from pathlib import Path
-from typing import TypeAlias
 
 import msgspec
 
@@ -21,11 +22,13 @@ from simcluster.topology.read.rank_places import RankPlace
 
 @dataclass(frozen=True)
 class ScriptRun:
-    """How a run runs its script.
+    """The settings that all ranks of a script's run share.
 
-    *is_simulated*: clocks are the cluster's, and work is counted. *is_gloo*: calls are gloo's. *steps*: the script is
-    ended after that many; 0 for no limit. *computes*: tensors have values. *places* are those of the ranks, *devices*
-    what `torch.cuda` tells a script of each one's device: its name and its memory in bytes, if the topology states it.
+    *is_simulated*: the script sees the cluster's clocks, and its work is counted. *is_gloo*: gloo
+    makes the calls. *steps*: the script ends after this number of steps, or has no limit if it is
+    0. *computes*: tensors have values. *places*: the place of each rank among the machines.
+    *devices*: for each rank, the name of its device in `torch.cuda`, and the device's memory in
+    bytes if the topology states it.
     """
 
     is_simulated: bool
@@ -38,13 +41,15 @@ class ScriptRun:
 
 @dataclass(frozen=True)
 class RankStart:
-    """The arguments of the process of number *rank* of *size*, at *place*, in *run*.
+    """The arguments of the process of *rank*, one of *size* ranks, at *place* in *run*.
 
-    *script* is a file; if *module* is given, it is that module's, which is found from *root*. *folder* is where it was
-    started, with the variables of *environment*; relative files that it writes go to *files*, if that is given and the
-    directory around it is on this machine. *output* gets what it prints. *cost* and *loader*, in the simulator: what
-    its work takes, see work_meter and loader_time. *restarts*: those so far, and the most. *meeting*: where the
-    processes of gloo meet, a host and a port.
+    *script* is the program's file. If *module* is not empty, the program is this module instead,
+    and is found from *root*. *folder* is the directory that the run was started in, and
+    *environment* has its environment variables. Files that the script writes to relative paths go
+    to the directory *files*, if that is set and its parent directory exists on this machine.
+    *output* receives what the script prints. *cost* and *loader* say how the simulator times work
+    and data loading: see work_meter and loader_time. *restarts* is (number of restarts so far,
+    limit). *meeting* is the (host, port) at which gloo's processes meet.
     """
 
     run: ScriptRun
@@ -67,9 +72,11 @@ class RankStart:
 
 
 class ScriptWork(msgspec.Struct, array_like=True, frozen=True):
-    """The work of a script since its last message: floating-point operations, bytes of memory, operators.
+    """The work of a script since its previous message: floating-point operations, bytes of memory
+    traffic, and operators.
 
-    *peak_bytes*: the most memory that its tensors have taken so far. *kind*: of work that a device has measured.
+    *peak_bytes* is the peak memory of the script's tensors so far. *kind* is the kind of work if a
+    device may have a measured time for it.
     """
 
     flops: float = 0.0
@@ -80,7 +87,7 @@ class ScriptWork(msgspec.Struct, array_like=True, frozen=True):
 
 
 class ArenaPlace(msgspec.Struct, array_like=True, frozen=True):
-    """Where the values of a tensor are: *segment* and *offset* in bytes of the rank's arena."""
+    """The place of a tensor in the rank's arena: a *segment*, and an *offset* in it in bytes."""
 
     segment: int
     offset: int
@@ -89,23 +96,26 @@ class ArenaPlace(msgspec.Struct, array_like=True, frozen=True):
 
 
 class RankMessage(msgspec.Struct, tag_field="kind", kw_only=True):
-    """The parts of every message of a rank: *spent*, and the line of the script that it comes from."""
+    """The fields of every message of a rank: the work *spent* since the previous message, and the
+    *line* of the script that is running.
+    """
 
     spent: ScriptWork = ScriptWork()
     line: str = ""
 
 
 class GroupMade(RankMessage, tag="group"):
-    """A process group *number* of the given world *ranks*, in the order of their ranks in the group."""
+    """The script has made process group *number* from world *ranks*, in the order of the group."""
 
     number: int
     ranks: tuple[int, ...]
 
 
 class CallIssued(RankMessage, tag="issue"):
-    """Call *number* in *group*: *operation* on *inputs*, its results to be left in *outputs*.
+    """The script has issued call *number* in *group*: *operation* reads *inputs* and writes
+    *outputs*.
 
-    *root* is a rank of the group; *peer*, of a message, is one of the world, or -1 for any.
+    *root* is a rank in the group. *peer* is the other world rank of a send or recv, or -1 for any.
     """
 
     number: int
@@ -127,13 +137,16 @@ class CallAwaited(RankMessage, tag="wait"):
 
 
 class TimeAsked(RankMessage, tag="now"):
-    """The script asks for the time, after it has slept for *sleep_s*."""
+    """The script asks for the time; if *sleep_s* is above 0, it first sleeps for that long."""
 
     sleep_s: float = 0.0
 
 
 class TracedSpan(msgspec.Struct, array_like=True, frozen=True):
-    """A call in *group* that gloo made, or a wait for one, by *kind*: "call" or "wait". Times are of perf_counter."""
+    """The span of a call that gloo made in *group*, or of a wait for such a call.
+
+    The times are from `time.perf_counter`.
+    """
 
     kind: SpanKind
     group: int
@@ -144,14 +157,17 @@ class TracedSpan(msgspec.Struct, array_like=True, frozen=True):
 
 
 class CallsTraced(RankMessage, tag="traced"):
-    """The script computes (again), or waits for a call of gloo's if *waits*. *spans* have ended since the last time."""
+    """The script computes or, if *waits* is true, waits for a call that gloo makes.
+
+    *spans* are those that have ended since the previous message.
+    """
 
     waits: bool
     spans: list[TracedSpan] = []
 
 
 class MetricsLogged(RankMessage, tag="log"):
-    """The script has ended *step*, if it *ends* with this message, or has logged *metrics* for it."""
+    """The script has logged *metrics* for *step* or, if *ends* is true, has ended the step."""
 
     step: int
     ends: bool = False
@@ -159,19 +175,24 @@ class MetricsLogged(RankMessage, tag="log"):
 
 
 class ScriptEnded(RankMessage, tag="end"):
-    """The script has ended with exit code *code*; *error* is its traceback, if an exception ended it."""
+    """The script has ended with exit code *code*.
+
+    *error* is the traceback if an exception ended it.
+    """
 
     code: int = 0
     error: str = ""
 
 
-FromRank: TypeAlias = GroupMade | CallIssued | CallAwaited | TimeAsked | MetricsLogged | CallsTraced | ScriptEnded
+FromRank = GroupMade | CallIssued | CallAwaited | TimeAsked | MetricsLogged | CallsTraced | ScriptEnded
 
 
 class ClusterAnswer(msgspec.Struct):
-    """The answer to a question: the cluster's time *now_s*, whether the call has ended, and why it failed.
+    """The answer to a rank's question: the cluster's time *now_s*, and the state of a call if the
+    rank asked about one.
 
-    A call that has not ended in time has an *error*, too. *source*: the rank of its group that a message came from.
+    *error* says why the call failed or did not end in time. *source* is the group rank that sent
+    the received message.
     """
 
     now_s: float

@@ -1,4 +1,4 @@
-"""`simcluster.log`: what a script calls to have its metrics in the record of its run."""
+"""`simcluster.log`, which adds a script's metrics to the record of its run."""
 
 from __future__ import annotations
 
@@ -11,9 +11,11 @@ _takers: list[Callable[[int, Mapping[str, float]], None]] = []
 
 
 def log(*, step: int, **metrics: SupportsFloat) -> None:
-    """Record metrics of *step*, such as loss=..., in the run that this process is a rank of; elsewhere do nothing.
+    """Record metrics of *step*, such as loss=..., in the run of this process. Outside of a run, do
+    nothing.
 
-    A metric is a number, or a tensor of one: `simcluster.log(step=step, loss=loss)`. Raises TypeError for others.
+    A metric is a number, or a tensor with one element: `simcluster.log(step=step, loss=loss)`.
+    Raise TypeError for anything else.
     """
     if not _takers:
         return
@@ -21,7 +23,8 @@ def log(*, step: int, **metrics: SupportsFloat) -> None:
     for name, value in metrics.items():
         try:
             number = value.item() if hasattr(value, "item") else value
-            if not isinstance(number, UnknownNumber):  # which numerics: none gives
+            # With `numerics: none` the tensor has no value that could be recorded.
+            if not isinstance(number, UnknownNumber):
                 found[name] = float(number)
         except (TypeError, ValueError, RuntimeError):
             given = f"{type(value).__name__} {str(value)[:80]}"
@@ -30,5 +33,7 @@ def log(*, step: int, **metrics: SupportsFloat) -> None:
 
 
 def take_metrics(taker: Callable[[int, Mapping[str, float]], None]) -> None:
-    """Give *taker* the step and the metrics of each call of `log` in this process from now on."""
+    """From now on, call *taker* with the step and the metrics of each call of `log` in this
+    process.
+    """
     _takers.append(taker)

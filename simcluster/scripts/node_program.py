@@ -1,7 +1,9 @@
-"""The node program of a script's rank: it takes what the rank's process says, and does it on the cluster.
+"""The node program of a script's rank, which makes the calls on the cluster that the rank's process
+asks for.
 
-It is an algorithm like others, so all that works on algorithms works on scripts. In the simulator the wait for a
-message of the process holds up the whole cluster: no virtual time passes before every rank has said what it does next.
+It is an ordinary algorithm, so everything that works with algorithms works with scripts. In the
+simulator, the whole cluster stops while a node program waits for a message of its process: no
+virtual time passes before every rank has said what it does next.
 """
 
 from __future__ import annotations
@@ -34,14 +36,16 @@ log = logging.getLogger("simcluster.scripts")
 
 
 def nothing() -> None:
-    """Do nothing: the work was done in the process of the rank."""
+    """Do nothing: the rank's process has already done the work."""
 
 
 @dataclass
 class ClusterGroup:
-    """A process group of a script, among *ranks*: its *transport*, the *tag* of its messages, the calls *made* so far.
+    """A process group of a script, among world *ranks*.
 
-    Those follow each other, as on a stream; *last* is the latest.
+    *transport* connects the ranks, and *tag* is the prefix of the tags of their messages. *made* is
+    the number of collective calls so far; these run one after another, as on a stream, and *last*
+    is the latest one.
     """
 
     transport: Transport
@@ -52,7 +56,7 @@ class ClusterGroup:
 
 
 class PendingCall(NamedTuple):
-    """A call that a script has not waited for yet; its *name* is such as "all_reduce 17"."""
+    """A call with a *name* such as "all_reduce 17", which the script has not waited for yet."""
 
     name: str
     label: CallLabel
@@ -60,7 +64,7 @@ class PendingCall(NamedTuple):
 
 
 class RankProgram:
-    """Acts for *process* on *node*; its calls have these *schedules*."""
+    """A program that acts on *node* for the rank's *process*; its calls use *schedules*."""
 
     def __init__(self, node: Transport, process: RankProcess, schedules: str = OWN) -> None:
         self._node = node
@@ -68,11 +72,11 @@ class RankProgram:
         self._process = process
         self._groups: dict[int, ClusterGroup] = {}
         self._calls: dict[int, PendingCall] = {}
-        self._sends: set[asyncio.Task[None]] = set()  # of calls that have ended
+        self._sends: set[asyncio.Task[None]] = set()  # sends that outlast their calls
         self._notes = CallNotes(node)
 
     async def run(self) -> None:
-        """Run until the script has ended."""
+        """Obey the messages of the process until the script has ended."""
         try:
             while True:
                 message = await self._next()
@@ -117,7 +121,8 @@ class RankProgram:
                 raise Left(message.step)
 
     def _make_group(self, message: GroupMade) -> None:
-        # Groups of the same ranks, made one after another, have the same tag on all of them.
+        # Count the earlier groups of the same ranks. All members make these groups in the same
+        # order, so they get equal tags.
         before = sum(group.ranks == message.ranks for group in self._groups.values())
         tag = f"script/{'-'.join(map(str, message.ranks))}#{before}"
         self._groups[message.number] = ClusterGroup(subgroup(self._node, message.ranks), message.ranks, tag)
@@ -170,7 +175,7 @@ class RankProgram:
             raise ProgramFailed(message.error or f"the script ended with exit code {message.code}")
         if not self._groups and self._node.rank == 0:
             log.warning("the script never called init_process_group: every rank ran all of it, alone")
-        # Other ranks may wait for calls that this one has made and not waited for.
+        # Finish the calls that the script has not waited for, since other ranks may wait for them.
         rest = [call.task for call in self._calls.values() if call.label.operation != "recv"]
         await asyncio.gather(*self._sends, *rest, return_exceptions=True)
 
@@ -179,7 +184,9 @@ class RankProgram:
 
 
 async def run_on_cluster(node: Transport, start: RankStart, schedules: str) -> None:
-    """Run a rank of a script; its calls are made over *node*, with these *schedules*."""
+    """Run a rank of a script as *start* describes, and make its calls over *node* with
+    *schedules*.
+    """
     process = RankProcess(start)
     try:
         await RankProgram(node, process, schedules).run()

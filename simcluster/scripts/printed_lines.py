@@ -1,4 +1,7 @@
-"""The output of ranks: it goes to their logs, and that of rank 0 from there to the terminal."""
+"""Handle the output of ranks.
+
+All ranks write to their logs, and lines in rank 0's log are also shown in the terminal.
+"""
 
 from __future__ import annotations
 
@@ -19,12 +22,16 @@ _OF_A_LOG = re.compile(rb"\d{4}-\d\d-\d\d \d\d:\d\d:\d\d,\d+ [A-Z]+ ")
 
 
 def own_output() -> Connection:
-    """Return this process's stdout as something that reaches a process to be started."""
+    """Return this process's stdout as a connection, which can be passed to a process that it
+    starts.
+    """
     return Connection(os.dup(1), readable=False)
 
 
 def log_output(file: Path, *, is_new: bool) -> Connection:
-    """Return the log *file*, emptied first if *is_new*, in the same form."""
+    """Return the log *file*, opened for appending, as a connection. If *is_new*, empty the file
+    first.
+    """
     file.parent.mkdir(parents=True, exist_ok=True)
     number = append_to(file.parent, file.name)
     if is_new:
@@ -34,9 +41,12 @@ def log_output(file: Path, *, is_new: bool) -> Connection:
 
 @contextmanager
 def shown_meanwhile(file: Path, *, has_own_lines: bool = True) -> Iterator[None]:
-    """Show on stderr what a rank appends to its log *file* meanwhile, without lines of ours if it *has_own_lines*."""
+    """Within the block, show on stderr the lines that a rank appends to its log *file*.
+
+    *has_own_lines*: the log also has lines from this library, which are not shown.
+    """
     is_over = threading.Event()
-    begin = file.stat().st_size if file.is_file() else 0  # an earlier run's lines
+    begin = file.stat().st_size if file.is_file() else 0  # skip the lines of an earlier run
     thread = threading.Thread(target=_follow, args=(file, begin, is_over, has_own_lines), daemon=True)
     thread.start()
     try:
@@ -49,7 +59,7 @@ def shown_meanwhile(file: Path, *, has_own_lines: bool = True) -> Iterator[None]
 def _follow(file: Path, place: int, is_over: threading.Event, has_own_lines: bool) -> None:
     was_over = False
     while not was_over:
-        was_over = is_over.wait(LOOK_S)  # once more after the end: the last lines
+        was_over = is_over.wait(LOOK_S)  # look once more after the end, for the last lines
         with suppress(OSError), open(file, "rb") as log:
             log.seek(place)
             lines = log.readlines()

@@ -1,4 +1,4 @@
-"""The process of a rank, as its node program sees it: started, listened to, answered, ended."""
+"""Start a rank's process for a node program, exchange messages with it, and end it."""
 
 from __future__ import annotations
 
@@ -24,21 +24,29 @@ from simcluster.scripts.rank.main import run_rank
 
 END_S = 5.0
 SILENT_S, ANSWER_S = 30.0, 2.0
-"""A rank that has not called for this long is reported, with the line of its script."""
+"""Limits on waiting for a rank.
+
+After SILENT_S without a message, a warning reports the line that its script is at. The rank has
+ANSWER_S to report that line.
+"""
 
 _LEAST_PRELOADED = ["simcluster.scripts.rank_process", "simcluster.scripts.rank.main"]
 PRELOADED = [*_LEAST_PRELOADED, "torch._dynamo", "torch.distributed.fsdp", "torch.distributed.tensor"]
 _SIMULATED = ["simcluster.scripts.rank.cuda_stand_in", "simcluster.scripts.rank.shape_mode"]
-"""The modules that most scripts need: loaded once, it takes time and memory once.
+"""Modules that most scripts need. They are loaded once, in the process that ranks are forked from,
+to save time and memory.
 
-A real node that is not forked from another process has one rank, and loads the least.
+A real node runs only one rank, so it preloads only _LEAST_PRELOADED.
 """
 
 log = logging.getLogger("simcluster.scripts")
 
 
 class RankProcess:
-    """A process that runs a script; forked, where that is safe, from one that has loaded torch."""
+    """A process that runs a script.
+
+    If forking is safe, the process is forked from one that has already loaded torch.
+    """
 
     def __init__(self, start: RankStart) -> None:
         self._start = start
@@ -59,35 +67,37 @@ class RankProcess:
         self._decode: Callable[[bytes], FromRank] = msgspec.msgpack.Decoder(FromRank).decode
 
     def next(self) -> FromRank:
-        """Wait for the next message. Raise EOFError if the process has ended without one."""
+        """Wait for the next message and return it. Raise EOFError if the process ends without
+        sending one.
+        """
         if not self._asked.poll(SILENT_S):
             self._warn_of_silence()
         return self._decode(self._asked.recv_bytes())
 
     def _warn_of_silence(self) -> None:
         where = "a place that it does not tell"
-        with suppress(OSError, EOFError):  # it has just ended
+        with suppress(OSError, EOFError):  # the process may have just ended
             self._lifeline.send_bytes(b"where")
             if self._places.poll(ANSWER_S):
                 where = self._places.recv_bytes().decode() or where
         log.warning("rank %d has not called for %g s: it is at %s", self._start.rank, SILENT_S, where)
 
     def answer(self, answer: ClusterAnswer) -> None:
-        """Answer a question. A process that has ended hears nothing."""
+        """Send *answer* to the process, unless it has ended."""
         with suppress(OSError):
             self._answering.send_bytes(self._encode(answer))
 
     @property
     def exit_code(self) -> int | None:
-        """The exit code; negative: the signal that ended the process."""
+        """The exit code of the process, or the negative number of the signal that ended it."""
         self._process.join(END_S)
         return self._process.exitcode  # type: ignore[no-any-return]
 
     def end(self) -> None:
-        """Kill the process with those that it has started, and remove its memory."""
+        """Kill the process and all processes that it has started, and remove the shared memory."""
         if self._process.pid is not None:
             kill_group(self._process.pid)
-        self._process.kill()  # it may have no group yet
+        self._process.kill()  # in case it has no process group yet
         self._process.join()
         for pipe in (self._asked, self._answering, self._lifeline, self._places):
             pipe.close()
@@ -104,7 +114,11 @@ def get_ready(*, is_simulated: bool) -> None:
 
 
 def before_threads() -> None:
-    """Make that process a fork of this one, which has loaded torch: it is safe as long as this one has no threads."""
+    """Fork a server process from this process, which has loaded torch; ranks are forked from the
+    server.
+
+    This process must not have started any threads.
+    """
     if way_to_start() == "fork":
         resource_tracker.ensure_running()
         start, util.spawnv_passfds = util.spawnv_passfds, _fork
@@ -115,13 +129,15 @@ def before_threads() -> None:
 
 
 def _fork(path: object, args: Sequence[Any], passfds: Sequence[int]) -> int:
-    """Run the Python code that the command *args* ends with in a fork; return its process id."""
+    """Fork this process, run the Python code in the last of *args* in the child, and return the
+    child's id.
+    """
     need_unix("forks")
     number = os.fork()
     if number == 0:
         try:
             for descriptor in {*map(int, os.listdir("/dev/fd"))} - {0, 1, 2, *passfds}:
-                with suppress(OSError):  # the one that listed them
+                with suppress(OSError):  # the descriptor of the listing itself is closed already
                     os.close(descriptor)
             exec(args[-1])  # noqa: S102, the standard library's own command
         finally:
@@ -138,7 +154,9 @@ def _context(*, is_simulated: bool) -> Any:
 
 @contextmanager
 def _without_main() -> Iterator[None]:
-    """Hide the main module meanwhile: a process started by multiprocessing would run it, too."""
+    """Hide the main module within the block, since processes that multiprocessing starts would run
+    it, too.
+    """
     main, sys.modules["__main__"] = sys.modules["__main__"], ModuleType("__main__")
     try:
         yield

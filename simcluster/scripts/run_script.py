@@ -1,8 +1,9 @@
-"""The algorithm `script`: each rank runs a torch.distributed program in a process of its own.
+"""The algorithm `script`: each rank runs a torch.distributed program in a separate process.
 
     script: {file: train.py, args: [--lr, 0.1]}
 
-in an experiment is short for this algorithm and a workload without data: the program has its own model and data.
+In an experiment, this is an abbreviation for the algorithm `script` with a workload without data,
+since the program has its own model and data.
 """
 
 from __future__ import annotations
@@ -33,14 +34,16 @@ from simcluster.workloads import Replica, Workload, sgd
 NAME = SCRIPT
 MOST_RANKS = 4096
 LOGS, FILES = "logs", "files"
-"""In the folder of a run: what ranks print, and what they write to relative paths."""
+"""Directories in a run's folder: the logs with the output of ranks, and the files that ranks write
+to relative paths.
+"""
 
 
 def script_attempts(document: Mapping[str, Any], folder: Path, most: int, prints: bool) -> Iterator[str]:
-    """Yield the configuration of each attempt of a run that has the resolved *document*, with at most *most* restarts.
+    """Yield a configuration for each attempt of the run that the resolved *document* describes.
 
-    Settings of the algorithm tell every node the run's *folder*, the number of restarts so far, and whether rank 0
-    *prints* on the terminal.
+    In each, the algorithm's settings have the run's *folder*, the number of restarts so far, the
+    limit *most* on restarts, and whether rank 0 *prints* on the terminal.
     """
     for restarts in itertools.count():
         attempt = {"folder": str(folder.resolve()), "restarts": restarts, "max_restarts": most, "prints": prints}
@@ -68,19 +71,22 @@ def script_for(run: ScriptRun) -> Callable[..., Coroutine[Any, Any, None]]:
         max_restarts: int = 0,
         prints: bool = True,
     ) -> None:
-        """Run the program *file* with *args*; it is the module *module* if that is given.
+        """Run the program *file* with *args*, as the module *module* if that is not empty.
 
-        *cost*, in the simulator: what it computes is `counted` (FLOPs, bytes and operators, for the device of the
-        topology), `measured` (processor time here, scaled to the device), or `free`. *loader*: the batches of a
-        DataLoader's workers are `free` or `measured`. *schedules*: those of the calls are the library's `own`, or as
-        torch's are with `gloo`. *pass_local_rank*: with the argument --local-rank=N. *seed*: that of random, numpy and
-        torch, which else keep their own. *folder* is the run's, *restarts* the number so far. Rank 0 *prints* here.
+        *cost*: in the simulator, computing is `counted` (by FLOPs, bytes and operators, for the
+        topology's device), `measured` (as processor time here, scaled to the device), or `free`.
+        *loader*: the batches of a DataLoader's workers are `free` or `measured`. *schedules*: calls
+        use the library's `own` schedules or those of `gloo`. *pass_local_rank*: add the argument
+        --local-rank=N. *seed*: the seed of random, numpy and torch; None leaves them unseeded.
+        *folder*: the folder of the run. *restarts*: the number of restarts so far. *max_restarts*:
+        the limit on restarts. *prints*: show rank 0's output on the terminal.
         """
         here, place = place_here(Path(file)), run.places[node.rank]
-        # A real node's own output is its log already, but for rank 0 with gloo.
+        # A real node's own output goes to its log already, except rank 0's with gloo.
         is_here = folder and (run.is_simulated or (run.is_gloo and node.rank == 0))
         log = Path(folder) / LOGS / f"{node.name}.log"
-        is_new = run.is_simulated and not restarts  # a real node's log has lines already
+        # Keep the lines that are already in a real node's log.
+        is_new = run.is_simulated and not restarts
         start = RankStart(
             run=run,
             rank=node.rank,
@@ -108,14 +114,17 @@ def script_for(run: ScriptRun) -> Callable[..., Coroutine[Any, Any, None]]:
 
 @contextmanager
 def files_kept(block: Mapping[str, Any], folder: Path, shown: str | None) -> Iterator[None]:
-    """Keep only files that a script has written in *folder*, a run's; meanwhile show what the real node *shown* prints.
+    """Within the block, show the output of the node *shown*, if it is given. Afterwards keep only
+    files that the script has written.
 
-    *block* is the run's algorithm; for any other, do nothing.
+    *folder* is the folder of the run. *block* describes the run's algorithm; if that is not
+    `script`, do nothing.
     """
     if block.get("name") != NAME:
         yield
         return
-    shutil.rmtree(folder / FILES, ignore_errors=True)  # an earlier run's, which this one would find first
+    # Otherwise the script would find the files of an earlier run.
+    shutil.rmtree(folder / FILES, ignore_errors=True)
     try:
         with shown_meanwhile(folder / LOGS / f"{shown}.log") if shown is not None else nullcontext():
             yield
@@ -124,6 +133,8 @@ def files_kept(block: Mapping[str, Any], folder: Path, shown: str | None) -> Ite
 
 
 def no_workload() -> Workload:
-    """Return a workload that nothing is asked of."""
+    """Return a placeholder for the workload, which is never used: a script has its own model and
+    data.
+    """
     data = (torch.zeros(MOST_RANKS, 1), torch.zeros(MOST_RANKS, dtype=torch.long))
     return Workload(lambda: nn.Linear(1, 1), nn.functional.cross_entropy, data, sgd(0.1), 1)

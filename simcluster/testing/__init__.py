@@ -1,16 +1,19 @@
-"""The promises of `simcluster.transport` as code: test any backend with `check_transport(run_bodies)`.
+"""The promises of `simcluster.transport` as code: `check_transport(run_bodies)` tests any backend.
 
-*run_bodies* takes a list of `async def body(node)`, runs body i as rank i of one cluster, and returns a list with each
-body's result or the exception that ended it. A body that raises `Crash` dies at once, without a goodbye: its peers must
-get a PeerLost. Every peer stays in the cluster until its own body ends.
+*run_bodies* takes a list of `async def body(node)` and runs body i as rank i of one cluster. It
+returns a list with the result of each body, or the exception that ended the body. A body that
+raises `Crash` dies at once, without notifying its peers: they must get a PeerLost. Every node stays
+in the cluster until its own body ends.
 
-If nodes can rejoin, a backend has more promises to keep: a body may raise `ComesBack`, and is then run again from the
-start, in place of the node that died. `check_transport(run_bodies, comes_back=True)` tests these too.
+A backend that lets nodes rejoin must keep more promises, which `check_transport(run_bodies,
+comes_back=True)` also tests. A body may then raise `ComesBack`, and is run again from the start, in
+place of the node that died.
 
-If connections can break, a backend has more promises to keep: `check_transport(run_bodies, resets=run_with_resets)`
-tests these, with a *run_bodies* that also breaks the connections between its nodes again and again.
+A backend with connections that can break must also keep more promises, which
+`check_transport(run_bodies, resets=run_with_resets)` tests. *resets* is like *run_bodies*, but
+breaks the connections between its nodes again and again.
 
-Tests of order use messages and events, never durations.
+Tests of order rely on messages and events, never on durations.
 """
 
 from __future__ import annotations
@@ -35,23 +38,27 @@ __all__ = [
 
 
 def _checks(*modules: ModuleType) -> list[Callable[[RunBodies], None]]:
-    """Return the functions of *modules* that take *run_bodies* and nothing else."""
+    """Return the functions of *modules* that have *run_bodies* as their only parameter."""
     found = [thing for module in modules for thing in vars(module).values() if isfunction(thing)]
     return [check for check in found if list(signature(check).parameters) == ["run_bodies"]]
 
 
 CHECKS = _checks(payloads, order, waiting, compute, loss)
-"""Every promise as a function of *run_bodies*, named after its claim."""
+"""The promises that every backend must keep. Each check is a function named after its promise."""
 
 CHECKS_OF_RETURNS = _checks(returning)
-"""The further promises of backends with nodes that can rejoin."""
+"""The additional promises of backends that let nodes rejoin."""
 
 CHECKS_OF_RESETS = _checks(breaking)
-"""The further promises of backends with connections that can break."""
+"""The additional promises of backends with connections that can break."""
 
 
 def check_transport(run_bodies: RunBodies, *, comes_back: bool = False, resets: RunBodies | None = None) -> list[str]:
-    """Run every check against *run_bodies*; return their names. Raises AssertionError that names check and promise."""
+    """Run all checks with *run_bodies*, and return their names.
+
+    Raise AssertionError, with the name of the check, for the first promise that the backend does
+    not keep.
+    """
     checks = [(check, run_bodies) for check in CHECKS + (CHECKS_OF_RETURNS if comes_back else [])]
     checks += [(check, resets) for check in CHECKS_OF_RESETS if resets is not None]
     for check, runs in checks:

@@ -1,6 +1,6 @@
-"""Checks of resets: connections that break again and again between living nodes delay messages, and do nothing else.
+"""Checks of resets: connections that break between living nodes only delay messages.
 
-Here *run_bodies* also breaks the connections of all nodes while the bodies run.
+Here, *run_bodies* also breaks the connections of all nodes again and again while the bodies run.
 """
 
 from __future__ import annotations
@@ -14,7 +14,8 @@ from simcluster.testing.harness import A_MOMENT_S, RunBodies, run
 from simcluster.transport import Transport
 
 MESSAGES = 120
-LENGTHS = (1, 3000, 2, 90_000)  # floats: some messages fit into one packet, and some break in the middle
+# Numbers of floats: some messages fit into one packet, and some break in the middle.
+LENGTHS = (1, 3000, 2, 90_000)
 
 
 def each_message_arrives_once_and_in_order_over_connections_that_break(run_bodies: RunBodies) -> None:

@@ -1,4 +1,4 @@
-"""Checks of compute: results, order, messages meanwhile, cancelling."""
+"""Checks of compute: results, order, messages that arrive meanwhile, and cancellation."""
 
 from __future__ import annotations
 
@@ -11,7 +11,9 @@ from simcluster.transport import Cost, Transport
 
 
 def multiply(size: int, times: int) -> float:
-    """Work for a while; return *size*."""
+    """Multiply *size* x *size* matrices *times* times, to keep the device busy, and return
+    *size*.
+    """
     product = torch.eye(size)
     for _ in range(times):
         product = product @ product
@@ -103,7 +105,7 @@ def work_that_runs_can_be_cancelled(run_bodies: RunBodies) -> None:
             order.append("ran to its end")
 
         running = asyncio.create_task(node.compute(slow, cost=Cost(1e9)))
-        for _ in range(5):  # it is alone, so its device has begun
+        for _ in range(5):  # no other work is pending, so the device starts within a few turns
             await asyncio.sleep(0)
         running.cancel()
         outcome = (await asyncio.gather(running, return_exceptions=True))[0]

@@ -1,32 +1,32 @@
-"""Parts of the checks: bodies, a way to run them, a way to die, and the rank that owns each task."""
+"""Helpers of the checks: they run bodies, let nodes die, and record the rank of each task."""
 
 from __future__ import annotations
 
 import asyncio
 import contextvars
 from collections.abc import Awaitable, Callable, Coroutine, Sequence
-from typing import Any, TypeAlias, TypeVar
+from typing import Any, TypeVar
 
 from simcluster.transport import Transport
 
 E = TypeVar("E", bound=BaseException)
-Body: TypeAlias = Callable[[Transport], Awaitable[Any]]
-RunBodies: TypeAlias = Callable[[Sequence[Body]], list[Any]]
+Body = Callable[[Transport], Awaitable[Any]]
+RunBodies = Callable[[Sequence[Body]], list[Any]]
 
 A_MOMENT_S = 0.05
-"""Long enough on a real loopback for messages in flight to arrive; irrelevant to a simulator."""
+"""A delay in which messages in flight arrive over a loopback interface; a simulator needs none."""
 
 
 class Crash(Exception):
-    """Raised by a body to make its node die without a goodbye."""
+    """The exception that a body raises to make its node die without notifying its peers."""
 
 
 class ComesBack(Crash):
-    """Raised by a body to make its node die without a goodbye, and run its body again as another incarnation."""
+    """The exception that a body raises to die as with `Crash` and then be run again."""
 
 
 def run(run_bodies: RunBodies, *bodies: Body) -> list[Any]:
-    """Run *bodies*; raise the first unexpected exception."""
+    """Run *bodies* and return their results; raise the first exception that is not a `Crash`."""
     results = run_bodies(bodies)
     for result in results:
         if isinstance(result, BaseException) and not isinstance(result, Crash):
@@ -35,12 +35,14 @@ def run(run_bodies: RunBodies, *bodies: Body) -> list[Any]:
 
 
 async def nothing(node: Transport) -> None:
-    """A body that ends at once."""
+    """Do nothing: a body that ends at once."""
     await asyncio.sleep(0)
 
 
 async def error_of(kind: type[E], verb: Awaitable[object], otherwise: str) -> E:
-    """Return the error of *kind* that *verb* raises; fail, saying *otherwise*, if it returns."""
+    """Await *verb* and return the error of type *kind* that it raises; fail with *otherwise* if it
+    does not raise one.
+    """
     try:
         await verb
     except kind as error:
@@ -52,14 +54,17 @@ _owner: contextvars.ContextVar[int] = contextvars.ContextVar("rank that a task b
 
 
 class Owners:
-    """The tasks of *size* ranks. In a watched loop, a task belongs to the same rank as the task that started it."""
+    """A record of the rank, one of *size*, that each task belongs to.
+
+    In a watched loop, a new task belongs to the rank of the task that started it.
+    """
 
     def __init__(self, size: int) -> None:
         self._tasks: dict[int, list[asyncio.Task[Any]]] = {rank: [] for rank in range(size)}
 
     def watch(self, loop: asyncio.AbstractEventLoop) -> None:
-        """Start to record the tasks of *loop*."""
-        start: Any = self._start  # more of its arguments have names than typeshed has
+        """From now on, record the tasks of *loop*."""
+        start: Any = self._start  # the parameters of `_start` are not those that typeshed expects
         loop.set_task_factory(start)
 
     def begin(self, rank: int) -> None:

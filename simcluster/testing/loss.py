@@ -1,4 +1,4 @@
-"""Checks of loss: the loss of a crashed or finished peer is raised where a node waits for it, and only there."""
+"""Checks of loss: a peer that crashed or ended raises PeerLost only where a node waits for it."""
 
 from __future__ import annotations
 
@@ -12,6 +12,16 @@ from simcluster.collectives.exchange import exchange
 from simcluster.errors import ENDED, PeerLost
 from simcluster.testing.harness import A_MOMENT_S, Body, Crash, RunBodies, error_of, nothing, run
 from simcluster.transport import ANY, Transport
+
+
+def dies_when_told_by(rank: int) -> Body:
+    """Return a body that crashes when it receives "die" from *rank*."""
+
+    async def dies(node: Transport) -> None:
+        await node.recv(rank, "die")
+        raise Crash
+
+    return dies
 
 
 def a_crashed_peer_is_lost_to_whoever_waits(run_bodies: RunBodies) -> None:
@@ -34,7 +44,8 @@ def a_crashed_peer_is_lost_to_whoever_waits(run_bodies: RunBodies) -> None:
         for attempt in (node.recv(0, "never"), node.send(0, "t", None)):
             lost = await error_of(PeerLost, attempt, "a verb on a lost peer must raise PeerLost")
             assert lost.rank == 0
-        # A node that waits for another peer continues, and ANY raises the loss only once.
+        # A node that waits for another peer continues, and a recv from ANY raises each loss only
+        # once.
         await node.send(2, "now", None)
         assert (await elsewhere)["value"] == 5
         assert (await node.recv(ANY, "more"))["value"] == 6
@@ -78,9 +89,11 @@ def an_exchange_gets_what_a_peer_sent_before_it_ended(run_bodies: RunBodies) -> 
 
 
 def send_too_much(node: Transport) -> list[asyncio.Task[None]]:
-    """Start to send rank 1 more than its inbox and any socket buffer hold; tell rank 2 once the first has left.
+    """Start to send rank 1 more than its inbox and all socket buffers can hold, and return the
+    tasks.
 
-    32 messages of 4 MB are more than the 64 MiB inbox, so the last ones cannot leave.
+    32 messages of 4 MB exceed the inbox of 64 MiB, so the last messages cannot leave. When the
+    first one has left, rank 2 receives "begun".
     """
     sends = [asyncio.create_task(node.send(1, "t", torch.zeros(1_000_000))) for _ in range(32)]
 
@@ -100,16 +113,12 @@ def a_send_that_is_blocked_is_told_of_the_loss(run_bodies: RunBodies) -> None:
         lost = [isinstance(outcome, PeerLost) for outcome in outcomes]
         assert lost == sorted(lost), "one ordered stream: what was sent earlier is not lost alone"
 
-    async def victim(node: Transport) -> None:
-        await node.recv(2, "die")
-        raise Crash
-
     async def witness(node: Transport) -> None:
         await node.recv(0, "begun")
         await asyncio.sleep(A_MOMENT_S)
         await node.send(1, "die", None)
 
-    run(run_bodies, sender, victim, witness)
+    run(run_bodies, sender, dies_when_told_by(2), witness)
 
 
 def a_send_to_a_peer_that_ended_returns(run_bodies: RunBodies) -> None:
@@ -154,10 +163,6 @@ def recv_from_any_is_told_of_each_loss_once_and_of_no_good_end(run_bodies: RunBo
         await node.send(4, "last", None)
         assert (await node.recv(ANY, "last"))["value"] == 4
 
-    async def dies(node: Transport) -> None:
-        await node.recv(0, "die")
-        raise Crash
-
     async def ends(node: Transport) -> None:
         await node.send(0, "only", 3)
 
@@ -165,7 +170,7 @@ def recv_from_any_is_told_of_each_loss_once_and_of_no_good_end(run_bodies: RunBo
         await node.recv(0, "last")
         await node.send(0, "last", 4)
 
-    run(run_bodies, waiter, dies, dies, ends, lives)
+    run(run_bodies, waiter, dies_when_told_by(0), dies_when_told_by(0), ends, lives)
 
 
 def recv_from_any_is_told_of_a_loss_though_messages_never_cease(run_bodies: RunBodies) -> None:
@@ -183,42 +188,42 @@ def recv_from_any_is_told_of_a_loss_though_messages_never_cease(run_bodies: RunB
             raise AssertionError("recv has returned 200 messages since rank 1 was lost, and not raised that")
         await node.send(2, "one more", False)
 
-    async def dies(node: Transport) -> None:
-        await node.recv(0, "die")
-        raise Crash
-
     async def always_ahead(node: Transport) -> None:
         for _ in range(2):
             await node.send(0, "more", None)
         while (await node.recv(0, "one more"))["value"]:
             await node.send(0, "more", None)
 
-    run(run_bodies, busy, dies, always_ahead)
+    run(run_bodies, busy, dies_when_told_by(0), always_ahead)
 
 
 def recv_from_any_ends_when_nobody_is_left(run_bodies: RunBodies) -> None:
     async def waiter(node: Transport) -> None:
-        for _ in range(2):  # every time, not once
+        for _ in range(2):  # each recv must raise, not only the first
             await error_of(PeerLost, node.recv(ANY, "never"), "recv returned although no peer is left")
         assert list(node.peers) == []
 
     run(run_bodies, waiter, nothing, nothing)
 
 
-# bodies that fail: the exception ends only its own node, and every waiting peer is notified
+# Checks of bodies that fail: an exception ends only the node of its body, and every waiting peer is
+# notified.
 
 
 class Odd(BaseException):
-    """A BaseException that is not an Exception, like SystemExit and KeyboardInterrupt."""
+    """A BaseException that is not an Exception, as SystemExit and KeyboardInterrupt are."""
 
 
 async def waits_for_0(node: Transport) -> None:
-    """End with the expected PeerLost of rank 0."""
+    """Wait for a message that rank 0 never sends; the recv is expected to raise PeerLost."""
     await node.recv(0, "never")
 
 
 async def waits_for_anybody(node: Transport) -> None:
-    """End with the loss of rank 0. In real time, the loss of a peer that depends on rank 0 may come first."""
+    """Wait for any message until the recv raises the loss of rank 0.
+
+    In real time, the loss of another peer that waits for rank 0 may be raised first.
+    """
     while True:
         try:
             await node.recv(ANY, "never")
@@ -268,7 +273,9 @@ def an_exit_in_a_task_is_its_bodys_failure(run_bodies: RunBodies) -> None:
 
 
 def check_that_0_fails(run_bodies: RunBodies, body: Body, error: type[BaseException]) -> None:
-    """Assert that *body* ends with *error*, and that peers waiting for it, or for ANY, end with its loss."""
+    """Run *body* as rank 0; assert that it ends with *error*, and that each waiting peer ends with
+    the loss of rank 0.
+    """
     results: list[Any] = run_bodies([body, waits_for_0, waits_for_anybody])
     assert isinstance(results[0], error), f"the result of a body that raises {error.__name__} is {results[0]!r}"
     for result in results[1:]:

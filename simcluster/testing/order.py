@@ -1,4 +1,6 @@
-"""Checks of order and matching: first come, first served, one ordered stream per pair."""
+"""Checks of order and matching: messages are matched in order of arrival, and each pair of nodes
+has one ordered stream.
+"""
 
 from __future__ import annotations
 
@@ -43,7 +45,7 @@ def any_takes_the_earliest_arrival(run_bodies: RunBodies) -> None:
         await node.send(1, "end", None)
 
     async def receiver(node: Transport) -> None:
-        await node.recv(0, "end")  # one ordered stream: the other four are here
+        await node.recv(0, "end")  # the stream is ordered, so the other four messages have arrived
         assert [(await node.recv(ANY, "b"))["value"], (await node.recv(0, ANY))["value"]] == [0, 1]
         assert [(await node.recv(ANY, ANY))["value"] for _ in range(2)] == [2, 3]
 

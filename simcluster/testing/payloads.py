@@ -1,4 +1,6 @@
-"""Checks of what a node is and sends: its identity, content that arrives unchanged, and what is refused."""
+"""Checks of payloads and identity: valid content arrives unchanged, and invalid content is
+refused.
+"""
 
 from __future__ import annotations
 
@@ -59,7 +61,7 @@ def a_tensor_changed_after_send_arrives_unchanged(run_bodies: RunBodies) -> None
         await asyncio.sleep(A_MOMENT_S)
         message = await node.recv(0, "w")
         assert torch.equal(message.tensor, torch.ones(200_000)), "send must snapshot"
-        message.tensor.add_(1.0)  # and what arrives belongs to the receiver
+        message.tensor.add_(1.0)  # the receiver owns the tensor, so this must not affect the sender
 
     run(run_bodies, sender, receiver)
 
@@ -76,7 +78,7 @@ def a_lent_tensor_is_the_senders_again_once_it_has_left(run_bodies: RunBodies) -
         message = await node.recv(0, "w")
         assert message["step"] == 3
         assert torch.equal(message.tensor, torch.ones(200_000)), "what was lent arrives as it was while it was lent"
-        message.tensor.add_(1.0)  # and what arrives belongs to the receiver
+        message.tensor.add_(1.0)  # the receiver owns the tensor, so this must not affect the sender
         assert torch.equal((await node.recv(0, "w")).tensor, -torch.ones(200_000))
 
     run(run_bodies, sender, receiver)
@@ -107,7 +109,7 @@ def what_cannot_travel_is_refused(run_bodies: RunBodies) -> None:
         for rank in (node.rank, node.size, -1):
             for attempt in (node.send(rank, "t", None), node.recv(rank, "t")):
                 await error_of(ValueError, attempt, f"rank {rank} was accepted")
-        # The stream is still whole.
+        # The refused content must have left nothing in the stream.
         await node.send(other, "good", None)
         await node.recv(other, "good")
 
@@ -117,7 +119,7 @@ def what_cannot_travel_is_refused(run_bodies: RunBodies) -> None:
 def a_node_knows_rank_size_and_peers(run_bodies: RunBodies) -> None:
     async def body(node: Transport) -> tuple[int, int, list[int], str]:
         seen = (node.rank, node.size, list(node.peers), node.name)
-        # No node leaves before all have looked.
+        # Wait for all nodes: a node that ended early would vanish from the peers of the others.
         async with asyncio.TaskGroup() as group:
             for peer in seen[2]:
                 group.create_task(node.send(peer, "looked", None))

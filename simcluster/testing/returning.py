@@ -1,6 +1,7 @@
-"""Checks of rejoining: a node that dies and starts again is another incarnation, distinguished from the previous one.
+"""Checks of rejoining: a node that dies and starts again is a new incarnation, which peers tell
+from the previous one.
 
-All bodies of a check run in one process, so a body can know which incarnation it is.
+All bodies of a check run in one process, so a body can count its incarnations.
 """
 
 from __future__ import annotations
@@ -13,27 +14,35 @@ from simcluster.transport import ANY, Any_, Transport
 
 
 async def is_back(node: Transport, rank: int) -> None:
-    """Return when *rank* is among the peers."""
+    """Wait until *rank* is among the peers of *node*."""
     while rank not in node.peers:  # noqa: ASYNC110 - the interface has no notification
         await asyncio.sleep(0.01)
 
 
 async def is_told(node: Transport, source: int | Any_, rank: int) -> None:
-    """Wait for a message that never comes, until the loss of *rank* is raised."""
+    """Wait for a message that never arrives; assert that the recv raises the loss of *rank*."""
     lost = await error_of(PeerLost, node.recv(source, "never"), "recv returned although the peer has died")
     assert lost.rank == rank, f"the wrong rank is lost: {lost}"
     assert lost.reason != ENDED, "to die is not to end"
+
+
+async def begins_a_life(node: Transport, lives: list[int], last: int = 2) -> None:
+    """Append the number of this life to *lives*, and send that number to rank 0.
+
+    Unless this is life number *last*, wait for "go" from rank 0, and then die.
+    """
+    lives.append(len(lives) + 1)
+    await node.send(0, "hello", lives[-1])
+    if len(lives) < last:
+        await node.recv(0, "go")
+        raise ComesBack
 
 
 def a_peer_that_comes_back_is_lost_first_and_then_there_again(run_bodies: RunBodies) -> None:
     lives: list[int] = []
 
     async def returns(node: Transport) -> None:
-        lives.append(len(lives) + 1)
-        await node.send(0, "hello", lives[-1])
-        if len(lives) < 3:
-            await node.recv(0, "go")
-            raise ComesBack
+        await begins_a_life(node, lives, last=3)
         assert (await node.recv(0, "t"))["value"] == "for the last"
 
     async def waits(node: Transport) -> None:
@@ -46,7 +55,7 @@ def a_peer_that_comes_back_is_lost_first_and_then_there_again(run_bodies: RunBod
             assert (message.source, message["value"]) == (1, life), f"of life {life}: {message['value']}"
         await node.send(1, "t", "for the last")
 
-    # Rank 2 has ended when rank 1 rejoins, which must not matter.
+    # Rank 2 has ended before rank 1 rejoins; that must not disturb rank 1.
     run(run_bodies, waits, returns, nothing)
     assert lives == [1, 2, 3]
 
@@ -55,11 +64,7 @@ def nothing_of_one_incarnation_is_taken_for_anothers(run_bodies: RunBodies) -> N
     lives: list[int] = []
 
     async def returns(node: Transport) -> None:
-        lives.append(len(lives) + 1)
-        await node.send(0, "unread", lives[-1])
-        if len(lives) == 1:
-            await node.recv(0, "go")
-            raise ComesBack
+        await begins_a_life(node, lives)
         got = (await node.recv(0, "t"))["value"]
         assert got == "for the new one", f"the new incarnation has received what was {got}"
         await node.send(0, "done", None)
@@ -71,7 +76,7 @@ def nothing_of_one_incarnation_is_taken_for_anothers(run_bodies: RunBodies) -> N
         await is_back(node, 1)
         await node.send(1, "t", "for the new one")
         await node.recv(1, "done")
-        value = (await node.recv(1, "unread"))["value"]
+        value = (await node.recv(1, "hello"))["value"]
         assert value == 2, f"what life {value} had sent is received as that of life 2"
 
     run(run_bodies, peer, returns)
@@ -81,19 +86,15 @@ def whoever_looks_away_meanwhile_is_told_before_anything_new_arrives(run_bodies:
     lives: list[int] = []
 
     async def returns(node: Transport) -> None:
-        lives.append(len(lives) + 1)
-        await node.send(0, "hello", lives[-1])
-        if len(lives) == 1:
-            await node.recv(0, "go")
-            raise ComesBack
+        await begins_a_life(node, lives)
         await node.recv(0, "done")
 
     async def busy(node: Transport) -> None:
         await node.recv(1, "hello")
         await node.send(1, "go", None)
-        while len(lives) == 1:  # noqa: ASYNC110 - the same
+        while len(lives) == 1:  # noqa: ASYNC110 - the interface has no notification
             await asyncio.sleep(A_MOMENT_S)
-        await asyncio.sleep(A_MOMENT_S)  # messages of the new incarnation have arrived, if there can be any
+        await asyncio.sleep(A_MOMENT_S)  # give messages of the new incarnation time to arrive
         try:
             message = await node.recv(ANY, "hello")
         except PeerLost as lost:
@@ -116,7 +117,7 @@ def whoever_comes_back_deals_with_all_that_are_there(run_bodies: RunBodies) -> N
             await node.recv(0, "go")
             raise ComesBack
         other = 3 - node.rank
-        if node.rank == 1:  # back before the other one has died
+        if node.rank == 1:  # rank 1 rejoins before rank 2 dies
             await is_told(node, other, other)
         await is_back(node, other)
         await node.send(other, "hello", node.rank)

@@ -1,4 +1,4 @@
-"""Checks of waiting: the clock, yielding, cancellation, backpressure."""
+"""Checks of waiting: the clock, yielding to other tasks, cancellation and backpressure."""
 
 from __future__ import annotations
 
@@ -18,7 +18,8 @@ MANY = 2000
 
 def every_verb_yields(run_bodies: RunBodies) -> None:
     async def body(node: Transport) -> None:
-        other, turns = 1 - node.rank, 0
+        other = 1 - node.rank
+        turns = 0
 
         async def count() -> None:
             nonlocal turns
@@ -47,7 +48,10 @@ def every_verb_yields(run_bodies: RunBodies) -> None:
 
 
 def the_clock_has_microseconds_and_so_has_a_wait(run_bodies: RunBodies) -> None:
-    """A wait never ends early. One of many is not late either: a machine may be busy, but not each time."""
+    """Check that no wait ends early, and that at least one of MANY waits does not end late.
+
+    A busy machine delays some waits, but not all.
+    """
 
     async def body(node: Transport) -> None:
         clock = asyncio.get_running_loop().time
@@ -74,7 +78,7 @@ def a_cancelled_recv_loses_no_message(run_bodies: RunBodies) -> None:
         await node.send(0, "timed out", None)
         got: list[int] = []
         turns = 0
-        while len(got) < 20:  # cancel receives at every point of their life
+        while len(got) < 20:  # cancel each receive after a different number of turns
             task = asyncio.create_task(node.recv(0, "t"))
             for _ in range(turns % 4):
                 await asyncio.sleep(0)
@@ -114,9 +118,10 @@ def a_cancelled_send_delivers_all_or_nothing(run_bodies: RunBodies) -> None:
 
 
 def a_receiver_that_does_not_receive_pushes_back(run_bodies: RunBodies) -> None:
-    # 64 messages of 4 MB are 256 MB: more than the 64 MiB inbox and any socket buffer together.
+    # 64 messages of 4 MB are 256 MB: more than the 64 MiB inbox and all socket buffers together.
     async def sender(node: Transport) -> None:
-        chunk, sent = torch.zeros(1_000_000), 0
+        chunk = torch.zeros(1_000_000)
+        sent = 0
 
         async def push() -> None:
             nonlocal sent
@@ -126,7 +131,7 @@ def a_receiver_that_does_not_receive_pushes_back(run_bodies: RunBodies) -> None:
 
         pushing = asyncio.create_task(push())
         before = -1
-        while sent != before:  # until it stalls
+        while sent != before:  # wait until no further message leaves
             before = sent
             await asyncio.sleep(6 * A_MOMENT_S)
         assert not pushing.done(), "256 MB left although no node received any of it"

@@ -1,9 +1,10 @@
 """Topologies: descriptions of a cluster, read from a file and checked.
 
-`load` reads a file and returns a `Topology`; `star` and the other functions of `simcluster.topology.presets.generators`
-make regular ones, with the same arguments and a `document` that can be written to a file;
-`from_networkx` takes a graph. All of these are also static methods of `Topology`;
-`draw_html` draws one, `describe` reports what a user should know about it.
+`load` reads a file and returns a `Topology`. `star` and the other generators return a regular
+topology; they take the arguments of their namesakes in `simcluster.topology.presets.generators`.
+The `document` of a topology can be written to a file. `from_networkx` converts a graph. All of
+these functions are also static methods of `Topology`. `draw_html` draws a topology, and `describe`
+reports what a user should know about it.
 """
 
 from __future__ import annotations
@@ -19,11 +20,13 @@ from simcluster.errors import in_short
 from simcluster.topology.draw.draw import draw_html, draw_svg
 from simcluster.topology.draw.facts import describe
 from simcluster.topology.model.device import Device, Profile, profile_block
-from simcluster.topology.model.model import Hop, Link, Node, Topology
+from simcluster.topology.model.link import Hop, Link
+from simcluster.topology.model.model import Node, Topology
 from simcluster.topology.model.stragglers import Straggler
 from simcluster.topology.presets import generators
 from simcluster.topology.presets.generators import TopologyShape
-from simcluster.topology.read.foreign import from_networkx_document
+from simcluster.topology.read.defaults import as_overrides
+from simcluster.topology.read.foreign import from_graph
 from simcluster.topology.read.read import load, loads
 
 __all__ = [
@@ -62,7 +65,9 @@ def _read(make: Callable[P, TopologyShape]) -> Callable[P, Topology]:
     return read
 
 
-if TYPE_CHECKING:  # editors and type checkers do not see what the table adds below; a test compares this list with it
+# Editors and type checkers do not see the functions that `add_generators` adds. A test compares
+# this list with GENERATORS.
+if TYPE_CHECKING:
     star = _read(generators.star)
     ring = _read(generators.ring)
     chain = _read(generators.chain)
@@ -72,7 +77,7 @@ if TYPE_CHECKING:  # editors and type checkers do not see what the table adds be
 
 
 def add_generators() -> None:
-    """Make each generator of the table a function of this package and a static method of Topology."""
+    """Make each of GENERATORS a function of this package and a static method of Topology."""
     for name, make in generators.GENERATORS.items():
         globals()[name] = _read(make)
         setattr(Topology, name, staticmethod(globals()[name]))
@@ -86,13 +91,17 @@ def from_networkx(
     bandwidth: str | None = None,
     latency: str | None = None,
 ) -> Topology:
-    """Return the topology of a networkx *graph*, with attributes of nodes and edges that are the keys of a file.
+    """Return the topology of a networkx *graph*.
 
-    *device*, a preset's name or the keys of a node, is for nodes without a device; *bandwidth* and *latency* are for
-    edges without one. Other attributes are ignored, and a log line names them; so does one for names of nodes that are
-    written differently: "New York" is New_York. Raise UsageError with every problem, as for a directed graph.
+    The attributes of its nodes and edges are named like the keys of nodes and links in a file.
+
+    Nodes without a device get *device*, the name of a preset or the keys of a node. Edges without a
+    bandwidth or a latency get *bandwidth* and *latency*. Other attributes are ignored, and a log
+    line names them. Another log line lists the node names that had to change: "New York" becomes
+    New_York. Raise UsageError with all problems, for instance if the graph is directed.
     """
-    return loads(from_networkx_document(graph, device, {"bandwidth": bandwidth, "latency": latency}))
+    defaults = as_overrides({"device": device, "bandwidth": bandwidth, "latency": latency})
+    return loads(from_graph(graph), overrides=defaults)
 
 
 add_generators()

@@ -1,4 +1,4 @@
-"""Plain flows from a file: source, target, bytes and start time, with no algorithm involved."""
+"""Plain flows, read from a file: source, target, bytes and start time, without an algorithm."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ KEYS = ("src", "dst", "bytes", "start")
 
 @dataclass(frozen=True)
 class PlainFlow:
-    """*size_bytes* from node *source* to node *target*, starting at *start_s*."""
+    """A transfer of *size_bytes* from node *source* to node *target*, which starts at *start_s*."""
 
     source: str
     target: str
@@ -25,9 +25,9 @@ class PlainFlow:
 
 
 def read_flows(path: str | Path, topology: Topology) -> list[PlainFlow]:
-    """Return the flows of a JSON (or YAML) file: a list of {src, dst, bytes, start}; start is in seconds, by default 0.
+    """Return the flows of a JSON or YAML file, which has a list of {src, dst, bytes, start}.
 
-    Raises UsageError with all problems, each with its line.
+    `start` is in seconds, by default 0. Raise UsageError with all problems, each with its line.
     """
     document = load(path)
     problems: list[Problem] = []
@@ -68,7 +68,10 @@ def _node(fields: Fields, key: str, topology: Topology) -> str | None:
 
 
 def _number(fields: Fields, key: str, default: float | None) -> float | None:
-    """Return a finite, non-negative number of bytes or seconds."""
+    """Return the number of bytes or seconds at *key*.
+
+    Report a problem and return None if it is not a number, or if it is negative or not finite.
+    """
     if not fields.has(key) and default is not None:
         return default
     value = fields.get(key)

@@ -1,4 +1,4 @@
-"""Replicas of a calibrated topology: its document with the numbers of one round."""
+"""Replicas of a calibrated topology: each is its document with one calibration round's numbers."""
 
 from __future__ import annotations
 
@@ -10,9 +10,10 @@ from simcluster.topology.model.model import Node, Topology
 from simcluster.units import write_bandwidth, write_latency
 
 MOST_ACK_SHARE = 0.99
+"""The largest `ack_share` of a link in a replica: acknowledgements must not fill the link."""
 
 LEAST_LATENCY_S = 1e-12
-"""Anything less is rounding error around zero."""
+"""A latency below this is rounding error around zero, and counts as zero."""
 
 
 def rounds_of(topology: Topology) -> int:
@@ -22,7 +23,7 @@ def rounds_of(topology: Topology) -> int:
 
 
 def replica(topology: Topology, number: int) -> dict[str, Any]:
-    """Return the document of *topology* with the numbers of round *number* and no spread."""
+    """Return the document of *topology* with the numbers of calibration round *number*."""
     document: dict[str, Any] = copy.deepcopy(dict(topology.document))
     for key in ("misfit", "startup"):
         document.pop(key, None)
@@ -44,7 +45,8 @@ def _node(node: Node, number: int, block: dict[str, Any]) -> dict[str, Any]:
     factor = node.spread.factor
     keys: dict[str, Any] = {key: write_latency(value * factor(key, number)) for key, value in seconds.items() if value}
     if node.device is not None and node.device.profile is not None:
-        slower, kinds = factor("profile", number), node.device.profile.kinds
+        slower = factor("profile", number)
+        kinds = node.device.profile.kinds
         slowed = {kind: {int(flops): value * slower for flops, value in points} for kind, points in kinds}
         profile = {"profile": profile_block(slowed)}
         keys |= profile if node.device.cpu is None else {"accelerator": (block.get("accelerator") or {}) | profile}

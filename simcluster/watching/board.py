@@ -1,4 +1,4 @@
-"""The state of a run in progress: the latest telemetry of every node, rates, a bounded history, the predicted end."""
+"""The state of a run in progress: telemetry of the nodes, rates, history, predicted end."""
 
 from __future__ import annotations
 
@@ -9,30 +9,36 @@ from typing import Annotated, Any
 from pydantic import BaseModel, ConfigDict, Field
 
 WINDOW_S = 5.0
-"""Minimum window of rates: from one heartbeat to the next a rate is mostly noise."""
+"""The shortest window for rates: between two heartbeats, a rate is mostly noise."""
 
 HISTORY = 600
-"""Number of moments kept; when exceeded, every second one is dropped, and half as many are kept from then on."""
+"""Limit on the moments in a history.
+
+Beyond it, every second moment is dropped, and the interval doubles.
+"""
 
 CONFIG_CHARACTERS = 200_000
-"""Limit of the experiment in a description; a longer one is cut off."""
+"""Limit on the text of the experiment in a RunInfo; a longer text is cut off."""
 
 MOMENTS = 64
-"""Maximum number of moments between the two that a rate is computed from."""
+"""Limit on the moments that are kept within the window of a rate."""
 
 
 class PlainModel(BaseModel):
-    """Plain immutable values; unknown keys are refused."""
+    """A model of plain, immutable values that refuses unknown keys."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
 
 class NodeTelemetry(PlainModel):
-    """One node, as its backend sees it. *silent_s* is the time since it was last heard, None if it never was.
+    """The state of one node, as its backend knows it.
 
-    *compute_s* is the time that its device has worked, as far as known. *eval_loss* and *eval_accuracy* are those of
-    held-out samples with its weights of *eval_step*, if it is evaluated. What its process and machine use is None where
-    the system does not tell: *rss_bytes* is resident memory, *cpu_percent* is in percent of one core.
+    - *silent_s*: seconds since the last message from the node; None if there was none.
+    - *compute_s*: seconds during which its device has worked, as far as known.
+    - *eval_loss*, *eval_accuracy*: results on held-out samples with its weights of *eval_step*, if
+      it is evaluated.
+    - *rss_bytes*: resident memory of its process. *cpu_percent*: in percent of one core. Both, and
+      the numbers of its machine, are None if the system does not provide them.
     """
 
     name: str
@@ -62,7 +68,7 @@ class NodeTelemetry(PlainModel):
 
 
 class LinkTelemetry(PlainModel):
-    """Traffic each way on a link, or between two nodes if no topology is known; *capacity_Bps* if known."""
+    """The traffic of a link in both directions; without a topology, of a pair of nodes."""
 
     name: str
     bytes_forward: int = 0
@@ -71,7 +77,7 @@ class LinkTelemetry(PlainModel):
 
 
 class Telemetry(PlainModel):
-    """A run at *elapsed_s* of its clock."""
+    """The state of a run's nodes, links and faults at *elapsed_s* of its clock."""
 
     elapsed_s: float
     nodes: list[NodeTelemetry] = []
@@ -97,16 +103,18 @@ class Line(PlainModel):
 
 
 class Map(PlainModel):
-    """A topology as drawn on a page."""
+    """A drawing of a topology for a page."""
 
     spots: list[Spot] = []
     lines: list[Line] = []
 
 
 class RunInfo(PlainModel):
-    """The description of a run, sent once. *nodes* are its ranks in order, *steps* the steps of each, if known.
+    """The description of a run, which is sent once.
 
-    *config* is its resolved experiment, for readers; *folder* is where its launcher writes its results.
+    *nodes* are the names of the ranks in order, *steps* the planned steps of each, if known.
+    *config* is the text of the resolved experiment, for people. *folder* is the directory on the
+    launcher's machine for the results.
     """
 
     name: str
@@ -124,7 +132,7 @@ class RunInfo(PlainModel):
 
 
 def plain(value: Any) -> Any:
-    """Return *value* as JSON can hold it: a number that is not finite becomes None."""
+    """Return *value* with None for each number that is not finite, which JSON cannot express."""
     if isinstance(value, float) and not math.isfinite(value):
         return None
     if isinstance(value, dict):
@@ -133,23 +141,23 @@ def plain(value: Any) -> Any:
 
 
 EVALUATED = ("eval_loss", "eval_accuracy", "eval_step")
-"""The last evaluation of a node, and of the run."""
+"""The fields of the last evaluation, both of a node and of the run."""
 
 
 class TelemetryBoard:
-    """The telemetry of one run."""
+    """The board of one run: it takes telemetry, and computes the state of the run from it."""
 
     def __init__(self, run: RunInfo) -> None:
         self.run = run
         self.state, self.error = "gathering", ""
         self.last: Telemetry | None = None
         self.history: list[dict[str, Any]] = []
-        self._moments: list[Telemetry] = []  # the last WINDOW_S, and one before that
-        self._before: dict[str, NodeTelemetry] = {}  # the nodes of the first moment
+        self._moments: list[Telemetry] = []  # telemetry of the last WINDOW_S, and one before
+        self._before: dict[str, NodeTelemetry] = {}  # the nodes in the first of _moments, by name
         self._keep_every = self._since_kept = 1
 
     def add(self, telemetry: Telemetry) -> None:
-        """Add the current state; ignore one that is older than the last."""
+        """Add *telemetry*; ignore it if it is older than the last."""
         if self.last is not None and telemetry.elapsed_s < self.last.elapsed_s:
             return
         if self.state == "gathering" and telemetry.elapsed_s > 0:
@@ -171,23 +179,26 @@ class TelemetryBoard:
         return self.state in ("gathering", "running")
 
     def end(self, error: str) -> None:
-        """Note the end of the run."""
+        """Note the end of the run; *error* is "" if it succeeded."""
         self.state, self.error = ("failed" if error else "done"), error
 
     @property
     def steps(self) -> int:
-        """The run's step: that of the slowest worker not lost."""
+        """The step of the run, which is the step of the slowest worker that is not lost."""
         return min((node.step for node in self.workers()), default=0)
 
     @property
     def loss(self) -> float | None:
-        """The mean of the nodes' latest losses."""
+        """The mean of the latest finite losses of all nodes; None if there are none."""
         losses = [node.loss for node in self._nodes() if node.loss is not None and math.isfinite(node.loss)]
         return sum(losses) / len(losses) if losses else None
 
     @property
     def evaluation(self) -> dict[str, float | None]:
-        """The last evaluation of the lowest rank not lost that has made one: EVALUATED and their values."""
+        """The last evaluation, by the keys of EVALUATED.
+
+        It is that of the lowest rank with an evaluation, preferably of a rank that is not lost.
+        """
         found = [node for node in self._nodes() if node.eval_step is not None]
         node = min(found, key=lambda node: (node.state == "lost", node.rank), default=None)
         return {key: getattr(node, key, None) for key in EVALUATED}
@@ -197,7 +208,7 @@ class TelemetryBoard:
         return min((self.rate_of(node) for node in self.workers()), default=0.0)
 
     def rate_of(self, node: NodeTelemetry) -> float:
-        """Return the steps per second of *node*, from the last telemetry, over the last seconds."""
+        """Return the steps per second of *node*, an entry of `last`, over the last seconds."""
         span_s = self._span_s()
         return (node.step - self._earlier(node).step) / span_s if span_s else 0.0
 
@@ -208,7 +219,7 @@ class TelemetryBoard:
         return compute_s / steps if steps > 0 and compute_s > 0 else None
 
     def link_rates(self) -> dict[str, tuple[float, float]]:
-        """Return the bytes per second each way, by link."""
+        """Return name of a link -> (bytes per second forward, backward)."""
         first = {link.name: link for link in self._moments[0].links} if self._moments else {}
         span_s = self._span_s()
         rates = {}
@@ -220,13 +231,16 @@ class TelemetryBoard:
 
     @property
     def predicted_end_s(self) -> float | None:
-        """The time, on the run's clock, of its last step at the rate of the last seconds."""
+        """The time, on the run's clock, of the last step at the current rate; None if unknown."""
         if self.last is None or self.run.steps is None or self.state != "running" or not self.steps_per_s:
             return None
         return self.last.elapsed_s + max(0, self.run.steps - self.steps) / self.steps_per_s
 
     def workers(self) -> list[NodeTelemetry]:
-        """Return the nodes that count for progress: not rank 0, since a server's steps are those of all workers."""
+        """Return the nodes whose steps are the progress of the run.
+
+        Rank 0 is left out if there are others: as a server, it counts the steps of all workers.
+        """
         nodes = [node for node in self._nodes() if node.state != "lost"]
         return [node for node in nodes if node.rank > 0] or nodes
 
@@ -252,7 +266,7 @@ class TelemetryBoard:
         return self.last.nodes if self.last is not None else ()
 
     def _earlier(self, node: NodeTelemetry) -> NodeTelemetry:
-        """Return the same node at the first moment."""
+        """Return *node* as it was at the start of the window."""
         return self._before.get(node.name) or NodeTelemetry(name=node.name, rank=node.rank, state="expected")
 
     def _span_s(self) -> float:

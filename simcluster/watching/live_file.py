@@ -1,7 +1,7 @@
-"""A run in progress, as a file in its folder: written by the run for other processes, such as `simcluster ui`.
+"""Write the state of a run in progress to a file, for processes such as `simcluster ui`.
 
-It is an observation: no result, digest or decision depends on it, and it is removed when the run ends. A run shorter
-than FIRST_S, or than a look at all its nodes allows, writes none.
+No result, digest or decision depends on this live file, and it is removed when the run ends. A
+short run writes none: the first state is due after FIRST_S, or later with many nodes.
 """
 
 from __future__ import annotations
@@ -21,24 +21,31 @@ from simcluster.paths.inside import opened, read, remove, write_whole
 from simcluster.runs.folder import LIVE
 from simcluster.topology import Topology
 from simcluster.watching.board import RunInfo, Telemetry
+from simcluster.watching.status import Values
 from simcluster.watching.telling import map_of
 from simcluster.watching.watcher import SHARE, IntervalWatcher
 
 FIRST_S, INTERVAL_S = 1.0, 1.0
 MOST_BYTES = 32 << 20
 NODE_S = 1e-4
-"""About the time that a look takes for each node. The first look comes once it fits the share that watching may take.
+"""The approximate time per node of taking the state of a run.
+
+The first state is taken when this time is within the share for watching.
 """
 
 ELSEWHERE_S = 30.0
-"""The file of a run on another machine is believed for as long: its process cannot be asked for."""
+"""The age of the file from which a run on another machine counts as dead.
+
+The process of such a run cannot be looked up.
+"""
 
 
 class LiveFile:
-    """A watcher that writes the state of a run to LIVE in *folder*, at most once per second, until `close`."""
+    """A watcher that writes the state of a run to LIVE in *folder*, at most once per second."""
 
     def __init__(self, folder: Path, topology: Topology, first_s: float | None = None) -> None:
-        self._folder, self._topology = folder, topology
+        self._folder = folder
+        self._topology = topology
         self._there = False
         self._absent = [one for one in (folder, *folder.parents) if not one.exists()]
         self._map: Any = None
@@ -49,32 +56,34 @@ class LiveFile:
         self.look: Callable[[Callable[[], Telemetry]], None] = watching.look
 
     def end(self, telemetry: Telemetry | None, error: str) -> None:
-        """Do nothing: the run's results follow, or its error."""
+        """Do nothing: the run writes its results or its error next."""
 
     def close(self) -> None:
         """Remove the file, and the directories that only the file needed."""
         if not self._there:
             return
         remove(self._folder, LIVE)
-        with suppress(OSError):  # the run's own files are there
+        with suppress(OSError):  # a directory with the run's results is not empty, and stays
             for folder in self._absent:
                 os.rmdir(folder)
 
-    def _write(self, run: dict[str, Any], history: list[dict[str, Any]]) -> None:
+    def _write(self, run: Values, history: list[Values]) -> None:
         if not self._there:
             drawn = map_of(self._topology)
             self._map = drawn.model_dump() if drawn is not None else None
         self._there = True
         found = {"pid": os.getpid(), "host": platform.node(), "run": {**run, "map": self._map}, "history": history}
-        content = msgspec.json.encode(found)  # null for numbers that are not finite
-        with suppress(OSError), opened(self._folder, make=True):  # the run itself says where it cannot write
+        content = msgspec.json.encode(found)  # numbers that are not finite become null
+        # If the folder cannot be written, the run itself reports it.
+        with suppress(OSError), opened(self._folder, make=True):
             write_whole(self._folder, LIVE, content=content, durable=False)
 
 
-def read_live(folder: Path) -> dict[str, Any] | None:
-    """Return what the run in *folder* wrote last, with "alive": whether it still runs. None if there is no such file.
+def read_live(folder: Path) -> Values | None:
+    """Return the state that the run in *folder* wrote last; None if there is no live file.
 
-    Raises ValueError for a file with something else.
+    Its key "alive" says whether the run is still in progress. Raise ValueError if the file is
+    invalid.
     """
     try:
         content = read(folder, LIVE, most_bytes=MOST_BYTES)

@@ -1,4 +1,4 @@
-"""Progress in a notebook: one line of text below the cell, which needs no widgets."""
+"""Progress in a notebook, as a line of text below the cell: it needs no widgets."""
 
 from __future__ import annotations
 
@@ -23,7 +23,10 @@ def in_notebook() -> bool:
 def notebook_progress(
     title: str, given: Callable[..., None] | None = None, unit: str = "steps"
 ) -> Iterator[Callable[..., None] | None]:
-    """Yield *given*, or in a notebook a callback (done, total, done before) that shows a line of progress."""
+    """Yield the callback *given*; without one, yield one that shows progress in a notebook.
+
+    The callback takes (done, total, done before). Outside a notebook, None is yielded.
+    """
     if given is not None or not in_notebook():
         yield given
         return
@@ -35,7 +38,7 @@ def notebook_progress(
 
 
 class _Line:
-    """A displayed line, updated in place a few times per second."""
+    """A displayed line of progress, which is updated in place a few times per second."""
 
     def __init__(self, title: str, unit: str) -> None:
         self._title, self._unit = title, unit

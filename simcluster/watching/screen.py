@@ -1,19 +1,20 @@
-"""Draws the state of a run in a terminal: its progress, nodes, links and stragglers.
+"""Draw the state of a run in a terminal: its progress, nodes, links and stragglers.
 
-Foreign text (names, reasons, waits) is inserted as plain text: it is never parsed as markup, and no escape sequence in
-it reaches the terminal.
+Names, reasons and waits may come from other machines. They are inserted as plain text: they are
+never parsed as markup, and none of their escape sequences reaches the terminal.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
 
 from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
+from simcluster.runs import words
 from simcluster.units import format_bandwidth, format_latency, format_size
+from simcluster.watching.status import Values
 
 BARS = "▁▂▃▄▅▆▇█"
 SPARK = 40
@@ -21,15 +22,18 @@ LEAST_ROWS = 4
 MOST_LINKS = 6
 MOST_WARNINGS = 4
 WIDE, NARROW = 100, 75
-"""From WIDE columns on, nodes show what they wait for; below NARROW only the most important columns remain."""
+"""Widths in columns: from WIDE on, nodes show their waits; below NARROW, columns are left out."""
 
 COLUMNS = ("rank", "node", "state", "step", "steps/s", "a step's work", "loss", "staleness", "sent")
 
 STYLES = {"lost": "bold red", "ended": "dim", "expected": "dim", "joined": "dim", "running": ""}
 
 
-def draw(run: dict[str, Any], history: Sequence[dict[str, Any]], *, width: int, height: int) -> RenderableType:
-    """Draw it all in *width* columns and about *height* lines; nodes with warnings are never left out."""
+def draw(run: Values, history: Sequence[Values], *, width: int, height: int) -> RenderableType:
+    """Return a drawing of *run* in *width* columns and about *height* lines.
+
+    If not all nodes fit, stragglers come first, then lost nodes.
+    """
     warned = _warnings(run["warnings"])
     links = [link for link in run["links"] if link["bytes"]]
     links = sorted(links, key=lambda link: -(link["busy_fraction"] or 0.0))[:MOST_LINKS]
@@ -50,7 +54,10 @@ def plain(text: object) -> str:
 
 
 def spark(values: Sequence[float], width: int = SPARK) -> str:
-    """Return *values* as a row of bars, the latest at the right; each bar is the last value of its part."""
+    """Return *values* as a row of bars, with the latest at the right.
+
+    If there are more values than *width*, each bar shows the last value of its part.
+    """
     if not values:
         return ""
     picked = [values[(i + 1) * len(values) // width - 1] for i in range(width)] if len(values) > width else values
@@ -59,17 +66,17 @@ def spark(values: Sequence[float], width: int = SPARK) -> str:
     return "".join(BARS[round((value - low) / (high - low) * top) if high > low else 0] for value in picked)
 
 
-def _head(run: dict[str, Any]) -> Text:
+def _head(run: Values) -> Text:
     colour = {"failed": "bold red", "done": "bold green"}.get(run["state"], "bold cyan")
     where = f"{run['algorithm']} on {run['topology']} ({run['backend']}, seed {run['seed']})"
     again = f", attempt {run['attempt']}" if run["attempt"] > 1 else ""
     line = Text(no_wrap=True, overflow="ellipsis")
-    for words, style in ((run["name"], "bold"), (run["state"], colour), (where + again, "dim")):
-        line.append(f"{plain(words)}  ", style)
+    for part, style in ((run["name"], "bold"), (run["state"], colour), (where + again, "dim")):
+        line.append(f"{plain(part)}  ", style)
     return line
 
 
-def _numbers(run: dict[str, Any]) -> Text:
+def _numbers(run: Values) -> Text:
     steps = f"{run['step']}" + (f"/{run['steps']}" if run["steps"] is not None else "")
     clock = "virtual" if run["backend"] == "sim" else "measured"
     found = [f"step {steps}", f"{format_latency(run['elapsed_s'])} ({clock})", f"{run['steps_per_s']:.4g} steps/s"]
@@ -80,15 +87,15 @@ def _numbers(run: dict[str, Any]) -> Text:
     return Text("   ".join(found), no_wrap=True, overflow="ellipsis")
 
 
-def _held_out(run: dict[str, Any]) -> list[Text]:
-    """Return a line with the last evaluation, if there has been one."""
+def _held_out(run: Values) -> list[Text]:
+    """Return a line with the last evaluation; [] if there has been none."""
     known = {word: run[f"eval_{word}"] for word in ("loss", "accuracy") if run[f"eval_{word}"] is not None}
-    words = ", ".join(f"{word} {value:.4g}" for word, value in known.items())
-    line = f"held-out {words} (step {run['eval_step']})"
-    return [Text(line, no_wrap=True, overflow="ellipsis")] if words else []
+    found = ", ".join(f"{word} {value:.4g}" for word, value in known.items())
+    line = f"held-out {found} (step {run['eval_step']})"
+    return [Text(line, no_wrap=True, overflow="ellipsis")] if found else []
 
 
-def _nodes(run: dict[str, Any], rows: int, width: int) -> Table:
+def _nodes(run: Values, rows: int, width: int) -> Table:
     slow = {warning["name"]: warning["ratio"] for warning in run["warnings"] if warning["kind"] == "straggler"}
     nodes = run["nodes"]
     if len(nodes) > rows:
@@ -111,18 +118,20 @@ def _nodes(run: dict[str, Any], rows: int, width: int) -> Table:
             str(node["step"]),
             f"{node['steps_per_s']:.4g}",
             (format_latency(work_s) if work_s is not None else "-") + again,
-            _number(node["loss"]),
-            _number(node["staleness"]),
+            words.number(node["loss"]),
+            words.number(node["staleness"]),
             format_size(node["bytes_sent"]),
         ]
-        waits = ["" if node["computing"] else plain(", ".join(node["waits"]))] if width >= WIDE else []
-        table.add_row(*(Text(cell, style=style) for cell in cells[:shown] + waits))
+        del cells[shown:]
+        if width >= WIDE:
+            cells.append("" if node["computing"] else plain(", ".join(node["waits"])))
+        table.add_row(*(Text(cell, style=style) for cell in cells))
     if len(nodes) < len(run["nodes"]):
         table.add_row("", Text(f"and {len(run['nodes']) - len(nodes):,} more", style="dim"))
     return table
 
 
-def _links(links: Sequence[dict[str, Any]]) -> Table:
+def _links(links: Sequence[Values]) -> Table:
     table = Table(box=None, pad_edge=False, header_style="dim")
     for title in ("link", "use", "", "there", "back", "of", "carried"):
         table.add_column(title, justify="left" if title in ("link", "use") else "right", no_wrap=True)
@@ -141,16 +150,12 @@ def _links(links: Sequence[dict[str, Any]]) -> Table:
     return table
 
 
-def _warnings(warnings: Sequence[dict[str, Any]]) -> list[Text]:
+def _warnings(warnings: Sequence[Values]) -> list[Text]:
     shown = [Text(f"! {plain(warning['text'])}", style="yellow", overflow="fold") for warning in warnings]
     if len(shown) > MOST_WARNINGS:
         more = len(shown) - MOST_WARNINGS
         shown = [*shown[:MOST_WARNINGS], Text(f"! and {more} more warning{'s' * (more > 1)}", style="yellow")]
     return shown
-
-
-def _number(value: float | None) -> str:
-    return "-" if value is None else f"{value:.4g}"
 
 
 def _rate(rate_Bps: float) -> str:

@@ -1,4 +1,7 @@
-"""A run as its board knows it, in plain JSON values: for pages, terminals and machines, with what slows it down."""
+"""Report the state of a run as JSON values for pages, terminals and programs.
+
+The state has warnings about nodes and links that slow the run down.
+"""
 
 from __future__ import annotations
 
@@ -8,25 +11,29 @@ from typing import Any
 
 from simcluster.watching.board import TelemetryBoard, plain
 
+Values = dict[str, Any]
+"""JSON values by name: those of a run, a node, a link or a warning."""
+
 WARNINGS = ("lost", "stalled", "straggler", "link")
 """The kinds of warnings."""
 
 SLOWER = 2.0
-"""A node this many times slower than the others' median is a straggler."""
+"""The ratio to the other nodes' median from which a node is a straggler."""
 
 LEAST_STEPS = 3
-"""Before this many steps a node's rate means nothing."""
+"""Before this many steps, a node's rate is too uncertain to compare."""
 
 BUSY = 0.9
-"""A link is full from this share of its bandwidth on."""
+"""The fraction of its bandwidth from which a link counts as full."""
 
 STALLED_S = 5.0
-"""An event loop that has not turned for this long is reported."""
+"""The time after which a blocked event loop is reported."""
 
 
-def run_status(board: TelemetryBoard) -> dict[str, Any]:
+def run_status(board: TelemetryBoard) -> Values:
     """Return the run of *board*, its nodes, links, faults and warnings, without the history."""
-    run, last = board.run, board.last
+    run = board.run
+    last = board.last
     elapsed_s = last.elapsed_s if last is not None else 0.0
     end_s = board.predicted_end_s
     nodes = [
@@ -34,7 +41,7 @@ def run_status(board: TelemetryBoard) -> dict[str, Any]:
         for node in (last.nodes if last is not None else ())
     ]
     known = {"name", "attempt", "algorithm", "topology", "backend", "seed", "steps", "map"}
-    found: dict[str, Any] = plain(
+    found: Values = plain(
         run.model_dump(include=known)
         | {
             "state": board.state,
@@ -56,7 +63,7 @@ def run_status(board: TelemetryBoard) -> dict[str, Any]:
     return found
 
 
-def _links(board: TelemetryBoard) -> list[dict[str, Any]]:
+def _links(board: TelemetryBoard) -> list[Values]:
     rates = board.link_rates()
     found = []
     for link in board.last.links if board.last is not None else ():
@@ -68,8 +75,11 @@ def _links(board: TelemetryBoard) -> list[dict[str, Any]]:
     return found
 
 
-def warnings(board: TelemetryBoard) -> list[dict[str, Any]]:
-    """Return the warnings of *board*: {"kind", "name", "ratio" or None, "text"}, first those of nodes, by rank."""
+def warnings(board: TelemetryBoard) -> list[Values]:
+    """Return the warnings of *board* as {"kind", "name", "ratio", "text"}; links come last.
+
+    "ratio" is None for lost and stalled nodes.
+    """
     if board.last is None:
         return []
     found = []
@@ -91,9 +101,9 @@ def warnings(board: TelemetryBoard) -> list[dict[str, Any]]:
 
 
 def slowness(values: Mapping[str, float], compared: Sequence[str]) -> dict[str, float]:
-    """Return the ratio of each of *values* to the median of the others among *compared*.
+    """Return the ratio of each of *values* to the median of the values of all others in *compared*.
 
-    Of the others only: with its own value included, one of two nodes could never be twice the median.
+    A value is not part of its own median: one of two nodes could never be twice such a median.
     """
     known = {name: values[name] for name in compared if name in values}
     ordered = sorted(known.values())
@@ -108,10 +118,11 @@ def slowness(values: Mapping[str, float], compared: Sequence[str]) -> dict[str, 
     return found
 
 
-def _stragglers(board: TelemetryBoard) -> list[dict[str, Any]]:
-    """Return one warning per straggler: by its compute time if that shows it, else by its steps.
+def _stragglers(board: TelemetryBoard) -> list[Values]:
+    """Return one warning per straggler, by its compute time if that is long, else by its step rate.
 
-    The others are not compared with rank 0: a parameter server's steps are those of all workers, and nearly free.
+    Rank 0 is not among the compared nodes: the steps of a parameter server are those of all
+    workers, and cost little.
     """
     assert board.last is not None
     nodes = [n for n in board.last.nodes if n.state not in ("lost", "expected") and n.step >= LEAST_STEPS]
@@ -135,7 +146,7 @@ def _stragglers(board: TelemetryBoard) -> list[dict[str, Any]]:
     return found
 
 
-def _warning(kind: str, name: str, ratio: float | None, text: str) -> dict[str, Any]:
+def _warning(kind: str, name: str, ratio: float | None, text: str) -> Values:
     return {"kind": kind, "name": name, "ratio": ratio, "text": text}
 
 

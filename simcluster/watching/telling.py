@@ -1,9 +1,10 @@
-"""Turn the records that backends keep of their nodes into telemetry; each call reads only new ones."""
+"""Turn the records of a backend's nodes into telemetry; each call reads only the new rows."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 from simcluster.runs.summary import ACCURACY, LOSS
@@ -11,13 +12,14 @@ from simcluster.watching.board import Line as MapLine
 from simcluster.watching.board import LinkTelemetry, Map, NodeTelemetry, RunInfo, Spot, Telemetry
 
 if TYPE_CHECKING:
+    from simcluster.runs.answer_rows import AnswerRow
     from simcluster.runs.record import Metric, Span
     from simcluster.topology import Topology
 
 WAITS_TOLD = 3
 
 MOST_ON_MAP = 64
-"""With more nodes a map does not help, and its layout takes long."""
+"""With more nodes, a map is not drawn: it would not help, and its layout takes long."""
 
 MOST_LINKS = 4096
 
@@ -26,18 +28,18 @@ SentTo = Mapping[int, Sequence[int]]
 
 
 class Watcher(Protocol):
-    """An observer of a run. A backend calls it anywhere; it cannot affect the run."""
+    """An observer of a run, which cannot affect the run. A backend may call it at any point."""
 
     def begin(self, run: RunInfo) -> None: ...
 
     def look(self, telemetry: Callable[[], Telemetry]) -> None:
-        """Offer news: call *telemetry* if it is wanted now."""
+        """Take the current state by calling *telemetry*, which costs time, if it is due."""
 
     def end(self, telemetry: Telemetry | None, error: str) -> None: ...
 
 
 class Watchers:
-    """Several watchers as one."""
+    """A watcher that passes all calls on to several *watchers*."""
 
     def __init__(self, *watchers: Watcher) -> None:
         self._watchers = watchers
@@ -56,30 +58,35 @@ class Watchers:
 
 
 class NodeRows(NamedTuple):
-    """All rows that node *name* has recorded so far: lists that grow while it runs."""
+    """The rows that node *name* has recorded so far, in lists that grow while it runs."""
 
     name: str
     metrics: Sequence[Metric]
     evaluations: Sequence[Metric]
     is_lost: bool
+    answers: Sequence[AnswerRow] = ()
 
 
 class Follower(Protocol):
-    """An observer of a run's rows. A backend calls it like a `Watcher`; *offset_s* is when its clock starts."""
+    """An observer of a run's rows, called like a `Watcher`.
+
+    *offset_s* is the time of the checkpoint that the run resumed from, 0 for a new run.
+    """
 
     offset_s: float
 
     def begin(self, run: RunInfo) -> None: ...
 
     def look(self, rows: Callable[[], Sequence[NodeRows]]) -> None:
-        """Offer news: call *rows* if they are wanted now."""
+        """Take the current rows by calling *rows*, which costs time, if they are due."""
 
 
 @dataclass
 class RowContents:
-    """The contents of one node's rows, each read once. *values* holds the latest value of every metric.
+    """The contents of one node's rows; `read` reads each row once.
 
-    Metrics of held-out samples belong to the weights of step *eval_step*.
+    *values* has the latest value of every metric. Those of held-out samples belong to the weights
+    of *eval_step*.
     """
 
     values: dict[str, float] = field(default_factory=dict)
@@ -91,7 +98,7 @@ class RowContents:
     _evaluations: int = 0
 
     def read(self, metrics: Sequence[Metric], spans: Sequence[Span], evaluations: Sequence[Metric] = ()) -> None:
-        """Read the new rows."""
+        """Add the rows that are new since the last call."""
         counts = len(metrics), len(spans)
         for metric in metrics[self._metrics : counts[0]]:
             self.values[metric.name] = metric.value
@@ -106,7 +113,10 @@ class RowContents:
 
 
 def with_rows(node: NodeTelemetry, noted: RowContents, sent_to: SentTo) -> NodeTelemetry:
-    """Return *node* with its rows added; its *step* and *compute_s* are what is known beyond the rows."""
+    """Return *node* with the contents *noted* of its rows, and its traffic *sent_to*.
+
+    The *step* and *compute_s* that *node* already has are not in the rows yet.
+    """
     return node.model_copy(
         update={
             "step": max(node.step, noted.step),
@@ -124,10 +134,16 @@ def with_rows(node: NodeTelemetry, noted: RowContents, sent_to: SentTo) -> NodeT
     )
 
 
-def link_telemetry(names: Sequence[str], topology: Topology | None, sent: Mapping[int, SentTo]) -> list[LinkTelemetry]:
-    """Return the traffic *sent* by each rank, on the links between *names*; per pair if no topology is known.
+def link_telemetry(
+    names: Sequence[str],
+    topology: Topology | None,
+    sent: Mapping[int, SentTo],
+    over: Mapping[int, Mapping[int, Sequence[int]]] = MappingProxyType({}),
+) -> list[LinkTelemetry]:
+    """Return the traffic *sent* by the ranks, per link; without a topology, per pair of nodes.
 
-    With more than MOST_LINKS, those without traffic are left out.
+    *names* are the names of the ranks, and *over* has their `NodeRecord.sent_over`. With more than
+    MOST_LINKS links, those without traffic are left out.
     """
     few = topology is None or len(topology.links) <= MOST_LINKS
     links = topology.links if topology is not None and few else ()
@@ -139,9 +155,10 @@ def link_telemetry(names: Sequence[str], topology: Topology | None, sent: Mappin
                 low, high = sorted((rank, peer))
                 carried.setdefault(f"{names[low]}-{names[high]}", [0, 0])[rank > peer] += size_bytes
                 continue
-            for hop in topology.route(names[rank], names[peer]):
+            by_route = over.get(rank, {}).get(peer, ())
+            for hop, part_bytes in topology.carried(names[rank], names[peer], size_bytes, by_route):
                 link = hop.link
-                carried.setdefault(link.name, [0, 0])[not hop.forward] += size_bytes
+                carried.setdefault(link.name, [0, 0])[not hop.forward] += part_bytes
                 capacities[link.name] = link.bandwidth_Bps
     return [
         LinkTelemetry(name=name, bytes_forward=there, bytes_backward=back, capacity_Bps=capacities.get(name))
@@ -160,16 +177,17 @@ def run_info(
     *,
     drawn: Topology | None = None,
 ) -> RunInfo:
-    """Describe a run to a watcher. *about* holds its name, algorithm, topology and steps, as far as known.
+    """Return the description of a run for watchers.
 
-    The map shows the topology *drawn*, if given and small enough.
+    *about* has the name, algorithm, topology and steps, as far as known. The map shows the topology
+    *drawn*, if it is given and small enough.
     """
     known = {"name": "a run", "seed": seed, "map": map_of(drawn) if drawn is not None else None, **about}
     return RunInfo(nodes=list(names), rendezvous=rendezvous, backend=backend, attempt=attempt, **known)
 
 
 def map_of(topology: Topology) -> Map | None:
-    """Return the positions of its nodes on a page; None if there are too many."""
+    """Return *topology* with positions for a page; None if it has more than MOST_ON_MAP nodes."""
     from simcluster.topology.draw.layout import place
 
     if len(topology.nodes) > MOST_ON_MAP:

@@ -1,1 +1,3 @@
-"""What every HTTP service and page shares: checks of a request, the look, scripts that draw a run in progress."""
+"""The parts that all HTTP services and pages share: checks of requests, styles, and scripts that
+draw a run.
+"""

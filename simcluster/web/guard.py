@@ -1,6 +1,6 @@
-"""The guard of an HTTP service: a known host, a permitted caller, a small body.
+"""The guard of an HTTP service: it requires a known host, a permitted caller and a small body.
 
-There is no CORS, so no other origin can read an answer.
+The service sends no CORS headers, so pages of other origins cannot read its answers.
 """
 
 from __future__ import annotations
@@ -10,19 +10,20 @@ from abc import ABC, abstractmethod
 from collections.abc import Collection, Mapping, MutableMapping
 from dataclasses import dataclass
 from types import MappingProxyType
-from typing import Any, TypeAlias
+from typing import Any
 
 from simcluster.web.requests import App, Receive, Scope, Send, body_of, headers_of, host_of, is_longer, refuse, replayed
 
-Refusal: TypeAlias = tuple[int, str]
-"""HTTP's code, and what was expected."""
+Refusal = tuple[int, str]
+"""(HTTP status code, what was expected)."""
 
 ELSEWHERE = (421, "a name of this service: see --allow-host")
+"""The refusal of a request to another host name: 421 is "Misdirected Request"."""
 
 
 @dataclass(frozen=True, slots=True)
 class RequestHead:
-    """The head of a request."""
+    """The method, path and headers of a request."""
 
     method: str
     path: str
@@ -33,20 +34,25 @@ class RequestHead:
         return self.method in ("GET", "HEAD")
 
     def first(self, name: str) -> str:
-        """Return the first header of that name, or ""."""
+        """Return the first header called *name*, or ""."""
         return (self.headers.get(name) or [""])[0]
 
     def carries(self, token: str) -> bool:
-        """Return whether *token* is the bearer token."""
+        """Return whether the request has *token* as its bearer token."""
+        # compare_digest takes the same time for every wrong token, so timing reveals nothing.
         kind, _, given = self.first("authorization").partition(" ")
         return kind.lower() == "bearer" and hmac.compare_digest(given.strip().encode("latin-1"), token.encode())
 
 
 class Guard(ABC):
-    """Passes requests to *app* that name one of *hosts* in the Host header and that the service does not refuse."""
+    """An ASGI application that passes permitted requests on to *app*.
+
+    The Host header of a request must name one of *hosts*: this stops DNS rebinding. A subclass has
+    further conditions.
+    """
 
     security: Mapping[str, str] = MappingProxyType({})
-    """Headers of every answer that has none of that name."""
+    """Headers that are added to every answer, unless it has a header of the same name."""
 
     def __init__(self, app: App, hosts: Collection[str]) -> None:
         self._app = app
@@ -54,14 +60,14 @@ class Guard(ABC):
 
     @abstractmethod
     def refusal(self, asked: RequestHead) -> Refusal | None:
-        """Return why the request is refused by its head, None if it is not."""
+        """Return the refusal of a request because of its head, None if it is permitted."""
 
     @abstractmethod
     def limit_bytes(self, asked: RequestHead) -> int:
-        """Return the limit of the body."""
+        """Return the limit on the bytes of the request's body."""
 
     async def refusal_of_body(self, body: bytes) -> Refusal | None:
-        """Return why the request is refused by its body, None if it is not."""
+        """Return the refusal of a request because of its body, None if it is permitted."""
         return None
 
     async def refuse(self, send: Send, code: int, expected: str) -> None:
@@ -86,7 +92,8 @@ class Guard(ABC):
         limit_bytes = self.limit_bytes(asked)
         refusal = self._refusal(asked, limit_bytes)
         body = b""
-        if refusal is None and not asked.only_reads:  # the body of a question might never come
+        # Do not wait for the body of a GET: it might never come.
+        if refusal is None and not asked.only_reads:
             given = await body_of(receive, limit_bytes)
             refusal = await self.refusal_of_body(given) if given is not None else _too_long(limit_bytes)
             body = given or b""

@@ -1,4 +1,4 @@
-"""Logins of browsers: a link with a code that works once, and the session that it begins."""
+"""The login of browsers: a link with a one-time code begins a session."""
 
 from __future__ import annotations
 
@@ -22,29 +22,31 @@ WRONG = "this link was used before, has expired, or is not from this command; th
 
 
 class Login:
-    """One-time codes, and the sessions that they have begun. *said* is called with each new code.
+    """The current one-time code, and the sessions that earlier codes have begun.
 
-    *now* is a monotonic clock in seconds.
+    *said* is called with each new code. *now* is a monotonic clock in seconds.
     """
 
     def __init__(self, said: Callable[[str], object], now: Callable[[], float] = time.monotonic) -> None:
-        self._said, self._now, self._lock = said, now, threading.Lock()
+        self._said = said
+        self._now = now
+        self._lock = threading.Lock()
         self._sessions: deque[str] = deque(maxlen=MOST_SESSIONS)
         self._code, self._until_s = "", 0.0
 
     def renew(self) -> None:
-        """Replace the code."""
+        """Replace the code by a new one, and pass that to *said*."""
         self._code, self._until_s = secrets.token_urlsafe(24), self._now() + EXPIRES_S
         self._said(self._code)
 
     def remind(self) -> None:
-        """Replace the code if it has expired, for a browser without a session that is there now."""
+        """Replace the code if it has expired: the user of a browser without a session needs one."""
         with self._lock:
             if self._code and self._now() >= self._until_s:
                 self.renew()
 
     def enter(self, code: str) -> str | None:
-        """Return a session for the current *code*, which is then replaced; None for another one."""
+        """Return a new session if *code* is the current code, which is then replaced; else None."""
         self.remind()
         with self._lock:
             if not self._code or not hmac.compare_digest(code.encode(errors="replace"), self._code.encode()):
@@ -54,7 +56,9 @@ class Login:
             return self._sessions[-1]
 
     def knows(self, session: str) -> bool:
+        """Return whether *session* is one that a code has begun."""
         found = False
+        # Compare with all sessions, so that the time reveals nothing.
         for known in list(self._sessions):
             found |= hmac.compare_digest(session.encode(errors="replace"), known.encode())
         return found
@@ -68,12 +72,15 @@ class Code(BaseModel):
 
 
 def invitation(url: str, code: str) -> str:
-    """Return the line for the terminal. The code is in the fragment, which no browser sends or logs."""
+    """Return the line to print in the terminal, with a link to *url* that contains *code*.
+
+    The code is in the fragment of the link, which browsers never send to a server.
+    """
     return f"open this link, which works once, within {EXPIRES_S / 60:.0f} minutes: {url}/#/login/{code}"
 
 
 def session_of(headers: Mapping[str, list[str]], cookie: str) -> str:
-    """Return the session in the cookie of that name, or ""."""
+    """Return the session in the cookie called *cookie*, or ""."""
     try:
         found = SimpleCookie("; ".join(headers.get("cookie", []))).get(cookie)
     except CookieError:
@@ -84,7 +91,7 @@ def session_of(headers: Mapping[str, list[str]], cookie: str) -> str:
 def add_login(
     api: FastAPI, login: Login | None, cookie: str, *, same_site: Literal["lax", "strict"], is_tls: bool
 ) -> None:
-    """Add the call that turns a code into a session, kept in the *cookie* of that name."""
+    """Add to *api* a call that turns a code into a session, in a cookie called *cookie*."""
 
     @api.post(PATH, include_in_schema=False)
     def enter(given: Code) -> Response:

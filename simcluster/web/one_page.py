@@ -1,4 +1,4 @@
-"""A page in one file: its style and script are inline, and nothing else may run."""
+"""An HTML page in one file: its style and script are inline, and no other script may run."""
 
 from __future__ import annotations
 
@@ -9,7 +9,10 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True)
 class OnePage:
-    """*html* has the places /*STYLE*/ and /*SCRIPT*/. The page may ask its own server only."""
+    """A page with the placeholders /*STYLE*/ and /*SCRIPT*/ in its *html*.
+
+    The page can send requests only to its own server.
+    """
 
     html: str
     style: str
@@ -21,7 +24,7 @@ class OnePage:
 
     @property
     def headers(self) -> dict[str, str]:
-        """The headers that go with it: run only its own script and style, forbid framing, send no referrer."""
+        """The headers of the answer: inline script and style only, no framing, no referrer."""
         policy = (
             f"default-src 'none'; connect-src 'self'; img-src data:; script-src {_hash(self.script)}; "
             f"style-src {_hash(self.style)}; form-action 'none'; base-uri 'none'; frame-ancestors 'none'"

@@ -1,10 +1,9 @@
-"""Workloads: models, losses, data with its partition, and optimizers.
+"""Workloads, each with a model, a loss, data with its partition, and an optimizer.
 
-See workload.py for how to bring your own.
+See workload.py for how to write your own.
 """
 
 from collections.abc import Callable, Mapping
-from typing import Final
 
 from simcluster.workloads.data.partition import dirichlet, iid
 from simcluster.workloads.data.samples import Batch, Samples
@@ -18,8 +17,10 @@ from simcluster.workloads.replica import Replica
 from simcluster.workloads.weights import weights_sha256
 from simcluster.workloads.workload import Workload
 
-WORKLOADS: Final[Mapping[str, Callable[..., Workload]]] = {"gpt": gpt, "mnist_mlp": mnist_mlp, "quadratic": quadratic}
-"""The names for `workload: {name: ...}`; the keyword arguments of each function are its settings."""
+WORKLOADS: Mapping[str, Callable[..., Workload]] = {"gpt": gpt, "mnist_mlp": mnist_mlp, "quadratic": quadratic}
+"""Name in `workload: {name: ...}` -> a function that returns the workload. Its keyword arguments
+are the workload's settings.
+"""
 
 __all__ = [
     "WORKLOADS",

@@ -1,4 +1,6 @@
-"""The parts of a workload that are easily mistaken for what they are made from, and the sentences that help."""
+"""Checks of a workload's parts. A class, an instance and a function are easily confused, so the
+errors say what to write instead.
+"""
 
 from __future__ import annotations
 
@@ -15,11 +17,15 @@ from simcluster.workloads.steps import Loss, loss_of, outputs_of, own_loss
 LONGEST = 60
 
 LEAST, NEAR = 1e-6, 1e-3
-"""A loss of less says nothing about sums; a ratio so near 2 is that of a sum."""
+"""Limits for telling whether a loss is a sum or a mean: a loss below LEAST cannot show it, and a
+ratio within NEAR of 2 shows a sum.
+"""
 
 
 def wrong_parts(model: Any, loss: Any, optimizer: Any, schedule: Any) -> list[Problem]:
-    """Return a problem for each part that is not a function, with what to write in its place."""
+    """Return a problem for each part that is not of the expected kind; it says what to write
+    instead.
+    """
     problems = []
     if isinstance(model, nn.Module):
         found = f"an instance of {type(model).__name__}"
@@ -57,7 +63,9 @@ def wrong_parts(model: Any, loss: Any, optimizer: Any, schedule: Any) -> list[Pr
 
 
 def made_loss(kind: type[nn.Module]) -> Any:
-    """Return an instance of the class *kind* of a loss; the class if it needs arguments."""
+    """Return an instance of the loss class *kind*, or the class itself if its constructor needs
+    arguments.
+    """
     try:
         return kind()
     except TypeError:
@@ -65,7 +73,7 @@ def made_loss(kind: type[nn.Module]) -> Any:
 
 
 def _making(model: nn.Module) -> str:
-    """Return the code that makes a model like *model*, as far as that can be told from it."""
+    """Return code that makes a model like *model*, as far as its class and repr show how."""
     kind, code = type(model), repr(model)
     if kind.__module__.startswith("torch.nn.") and "\n" not in code and len(code) <= LONGEST:
         return f"lambda: nn.{code}"
@@ -73,10 +81,14 @@ def _making(model: nn.Module) -> str:
 
 
 def try_out(model: Callable[..., Any], loss: Loss, batch: Batch) -> bool:
-    """Compute the loss of *batch* with *model*; return whether it is a sum over samples, and not a mean. Raise
-    ValueError if it is not a scalar.
+    """Compute the loss of *batch* with *model*, once as it is and once with every sample counted
+    twice.
 
-    Only for a model that is not needed any more: buffers may change.
+    Return whether the loss is a sum over samples instead of a mean.
+
+    Raise ValueError if the loss is not a scalar.
+
+    The model's buffers may change, so it must not be used afterwards.
     """
     with torch.no_grad():
         outputs = outputs_of(model, batch.inputs)
@@ -90,7 +102,7 @@ def try_out(model: Callable[..., Any], loss: Loss, batch: Batch) -> bool:
             again = loss(_doubled(outputs), _doubled(batch.targets))
         else:
             return False
-    # A mean over the same samples twice is the same, a sum is twice as large.
+    # With every sample counted twice, a mean stays the same and a sum doubles.
     return abs(value.item()) > LEAST and abs(again.item() / value.item() - 2) < NEAR
 
 

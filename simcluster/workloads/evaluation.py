@@ -26,7 +26,9 @@ EVALUATION_BATCH = 1024
 
 
 class UntrainedState:
-    """Copies of all of *model* that the optimizer does not change: buffers and frozen parameters."""
+    """Copies of the tensors of *model* that the optimizer does not change: buffers and frozen
+    parameters.
+    """
 
     def __init__(self, model: nn.Module) -> None:
         self._buffers = [buffer.detach().clone() for buffer in model.buffers()]
@@ -36,14 +38,18 @@ class UntrainedState:
         return iter(self._buffers)
 
     def parameters(self) -> Iterator[Tensor]:
-        """Return all parameters in order; those that are trained are the live ones."""
+        """Return an iterator over all parameters in order: copies of the frozen parameters, and the
+        live trainable parameters.
+        """
         return iter(self._parameters)
 
 
 class LayerwiseModel:
-    """The layers of *model* applied in order with the weights of *file*, each read only while its layer runs.
+    """A function that applies the layers of *model* in order. Their weights are read from *file*
+    and are in memory only while their layer runs.
 
-    Other weights in their place, such as those that a resumed rank began with, are put back after it.
+    If a layer had other weights before, such as those that a resumed rank began with, they are
+    restored after the layer has run.
     """
 
     def __init__(self, model: nn.Module, file: WeightsFile) -> None:
@@ -63,7 +69,10 @@ class LayerwiseModel:
         return value
 
     def _replace(self, parameter: Tensor) -> tuple[bool, Tensor | None]:
-        """Give *parameter* its weights; return whether it was absent, and what it held if that was something else."""
+        """Overwrite *parameter* with its weights from the file.
+
+        Return (whether *parameter* was absent, its old values if they differ or None).
+        """
         place = self._places[id(parameter)]
         if not is_present(parameter):
             allocate(parameter)
@@ -79,23 +88,28 @@ class LayerwiseModel:
 
 
 class Evaluator:
-    """Evaluates weights in *model*, a model on *device* apart from the one that trains: that may be in a forward pass.
+    """An evaluator of weights. It has a separate *model* on *device*, since the model that trains
+    may be in a forward pass.
 
-    Threads take turns. The global generators are borrowed only if the model *draws*, since the algorithm or training in
-    another thread may need them. The model's weights take memory only while they are needed.
+    Threads take turns. The global random generators are borrowed only if the model *draws*, since
+    an algorithm or a training step in another thread may need them. The separate model's weights
+    take memory only while they are needed.
     """
 
     def __init__(
         self, model: nn.Module, loss_function: Loss, samples: Samples, device: torch.device = HOST, *,
         draws: bool = True,
     ) -> None:  # fmt: skip
-        self._model, self._loss, self._samples, self._device = model.eval(), loss_function, samples, device
+        self._model = model.eval()
+        self._loss = loss_function
+        self._samples = samples
+        self._device = device
         self._lock, self._draws = threading.Lock(), draws
         self._separate = _separate(model)
         self.release()
 
     def release(self) -> None:
-        """Free the memory of the model's weights until they are evaluated again."""
+        """Free the memory of the separate model's weights until the next evaluation."""
         for parameter in self._separate:
             release(parameter)
 
@@ -103,10 +117,12 @@ class Evaluator:
         self, source: nn.Module | UntrainedState, trained: Sequence[Tensor] | WeightsFile, takes: bool = False,
         running: Sequence[str] = (),
     ) -> dict[str, float]:  # fmt: skip
-        """Evaluate *trained* with the buffers and frozen parameters of *source*; see `evaluated`.
+        """Evaluate the weights *trained* together with the buffers and frozen parameters of
+        *source*. See `evaluated`.
 
-        With *takes*, empty the list *trained* while its tensors are copied, so that they are never twice in memory.
-        *running*: the buffers in whose place the statistics of each held-out batch are used.
+        *takes*: whether to empty the list *trained* while its tensors are copied, so that they are
+        never twice in memory. *running*: the names of the buffers that are replaced by the
+        statistics of each held-out batch.
         """
         modules = [self._model.get_submodule(name.rpartition(".")[0]) for name in running]
         device = self._device
@@ -129,7 +145,7 @@ class Evaluator:
 
 
 def _separate(model: nn.Module) -> list[nn.Parameter]:
-    """Return the trainable parameters of *model* that each have a storage to themselves."""
+    """Return the trainable parameters of *model* that share their storage with no other tensor."""
     tensors = [*model.parameters(), *model.buffers()]
     users = Counted(tensor.untyped_storage()._cdata for tensor in tensors)
     return [
@@ -142,7 +158,7 @@ def _separate(model: nn.Module) -> list[nn.Parameter]:
 
 
 def _emptied(tensors: Sequence[Tensor]) -> Iterator[Tensor]:
-    """Yield *tensors* in order, and drop each from the list."""
+    """Yield the tensors of the list *tensors* in order, and remove each one from the list."""
     assert isinstance(tensors, list)
     tensors.reverse()
     while tensors:
@@ -150,7 +166,9 @@ def _emptied(tensors: Sequence[Tensor]) -> Iterator[Tensor]:
 
 
 def copy_into(model: nn.Module, source: nn.Module | UntrainedState, trainable: Iterable[Tensor]) -> None:
-    """Copy buffers and frozen parameters from *source*, and *trainable* in place of the others."""
+    """Copy buffers and frozen parameters from *source* into *model*, and the tensors *trainable*
+    into its other parameters.
+    """
     copy_untrained(model, source)
     rest = iter(trainable)
     for mine, given in zip(model.parameters(), source.parameters(), strict=True):
@@ -160,7 +178,7 @@ def copy_into(model: nn.Module, source: nn.Module | UntrainedState, trainable: I
 
 
 def copy_untrained(model: nn.Module, source: nn.Module | UntrainedState) -> None:
-    """Copy buffers and frozen parameters from *source*."""
+    """Copy buffers and frozen parameters from *source* into *model*."""
     for mine, given in zip(model.buffers(), source.buffers(), strict=True):
         mine.copy_(given)
     for own, other in zip(model.parameters(), source.parameters(), strict=True):
@@ -171,7 +189,9 @@ def copy_untrained(model: nn.Module, source: nn.Module | UntrainedState) -> None
 def evaluated(
     model: Callable[..., Any], loss_function: Loss, samples: Samples, device: torch.device = HOST
 ) -> dict[str, float]:
-    """Return {"loss", "accuracy"} of *model*, which is on *device*; only the loss if the targets are not classes."""
+    """Return the "loss" and "accuracy" of *model*, which is on *device*, for *samples*. Return only
+    the "loss" if the targets are not classes.
+    """
     loss_sum, correct = 0.0, 0
     classes = samples.targets.dim() == 1 and not samples.targets.is_floating_point()
     for start in range(0, len(samples), EVALUATION_BATCH):
@@ -190,10 +210,10 @@ def evaluated(
 
 
 class Evaluable(Weights):
-    """The part of a Replica that evaluates weights on *_test*.
+    """The part of a Replica that evaluates weights on held-out samples.
 
-    A rank that trains a part of the model never holds the whole: it has the layers in memory one at a time, each from
-    the file of the weights that were gathered last.
+    A rank that trains a part of the model never holds the whole model. For evaluation it has one
+    layer in memory at a time, which it reads from the file of the weights that were gathered last.
     """
 
     _counter: Counter
@@ -205,11 +225,16 @@ class Evaluable(Weights):
         raise NotImplementedError
 
     def evaluate(self) -> dict[str, float]:
-        """Return {"loss", "accuracy"} on the held-out samples; {"loss"} without classes, {} without samples."""
+        """Return the "loss" and "accuracy" on the held-out samples: only the "loss" if targets are
+        not classes, and an empty dict if there are no such samples.
+        """
         return self.evaluate_weights(self.parameters if self._gathered is None else self._gathered)
 
     def evaluate_by_batch(self) -> dict[str, float]:
-        """Return `evaluate` with the statistics of each held-out batch in place of the running ones; {} without any."""
+        """Evaluate with the statistics of each held-out batch instead of the running statistics.
+        Return {} if the model has no running statistics, if it is held in parts, if there are no
+        held-out samples, or if the last batch would have only one sample.
+        """
         if not self.running or self._test is None or len(self._test) % EVALUATION_BATCH == 1 or self._deferred:
             return {}
         self._evaluator = self._evaluator or self._make_evaluator()
@@ -222,17 +247,24 @@ class Evaluable(Weights):
         return is_whole and self._test is not None and self._counter.draws_when_judged(self._test)
 
     def evaluation(self) -> Callable[[], dict[str, float]]:
-        """Return the work of `evaluate` for the present weights, whatever they are when it runs. It runs once."""
+        """Return a function that evaluates the present weights, even if they have changed by the
+        time that it is called.
+
+        Call the function at most once: it uses up a snapshot.
+        """
         source = self.untrained()
         if self._gathered is not None:
             return partial(self.evaluate_weights, self._gathered, source)
-        # The evaluator's model is made before there is a snapshot: for a moment it takes as much.
+        # Make the evaluator's model before the snapshot, since making it takes as much memory as a
+        # snapshot.
         if self._test is not None and self._evaluator is None and self.computes:
             self._evaluator = self._make_evaluator()
         return partial(self.evaluate_weights, self.snapshot(), source, takes=True)
 
     def fingerprint(self) -> object:
-        """Return what is equal at two moments only if `evaluate` has the same result; None if nothing is computed."""
+        """Return a value that is equal at two moments only if `evaluate` gives equal results at
+        both; None if the weights have no values.
+        """
         if not self.computes or self._gathered is not None:
             return self._gathered
         untrained = [tensor for tensor in self._model.parameters() if not tensor.requires_grad]
@@ -244,15 +276,19 @@ class Evaluable(Weights):
         return [parameter.clone() for parameter in self.parameters]
 
     def untrained(self) -> UntrainedState:
-        """Return copies of what the optimizer does not change: buffers, frozen parameters."""
+        """Return copies of the tensors that the optimizer does not change: buffers and frozen
+        parameters.
+        """
         return UntrainedState(self._model)
 
     def evaluate_weights(
         self, parameters: Sequence[Tensor] | WeightsFile, source: UntrainedState | None = None, *, takes: bool = False
     ) -> dict[str, float]:
-        """Evaluate *parameters* instead of the live weights, which are not touched; the rest is that of *source*.
+        """Evaluate *parameters* instead of the live weights, with buffers and frozen parameters
+        from *source* or by default from the live model.
 
-        *takes*: empty the list *parameters* as they are used.
+        The live weights do not change. *takes*: whether to empty the list *parameters* as its
+        tensors are used.
         """
         if not isinstance(parameters, WeightsFile):
             self._check_shapes("parameters", parameters)
@@ -273,7 +309,9 @@ class Evaluable(Weights):
         return Evaluator(model, self._counter.loss, self._test, self.device, draws=draws)
 
     def _evaluate_here(self) -> dict[str, float]:
-        """Evaluate the live model, which nothing else uses now: the memory may not hold a second one."""
+        """Evaluate in the live model, which nothing else uses at this time. A second model might
+        not fit in memory.
+        """
         assert self._test is not None
         model = self._model.eval()
         with torch.no_grad(), borrowed(0, device=self.device, others=True):

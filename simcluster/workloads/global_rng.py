@@ -1,4 +1,7 @@
-"""Lend the global generators, which modules use to initialise and to drop out, and restore them afterwards."""
+"""Borrowing of the global random generators, from which modules draw initial weights and dropout.
+
+The generators are restored afterwards.
+"""
 
 from __future__ import annotations
 
@@ -14,16 +17,18 @@ from simcluster.compute import HOST
 from simcluster.process.generators import copied, seeded
 from simcluster.rng import seed_sequence
 
-# Nodes of one process may compute in threads, but torch has one generator for all of them.
+# Nodes of one process may compute in threads, but torch has one generator for all threads.
 _lock = threading.RLock()
 
 
 @contextmanager
 def borrowed(seed: int, *names: str, device: torch.device = HOST, others: bool = False) -> Iterator[torch.Generator]:
-    """Yield torch's global CPU generator seeded with *seed*, then restore it; one borrower at a time.
+    """Seed torch's global CPU generator with *seed*, yield it, then restore its state. Only one
+    thread at a time can borrow it.
 
-    With *names*, it is seeded for the stream of these names under *seed*. The generator of *device*, from which modules
-    draw there, is seeded and restored with it; so are Python's and numpy's for *others*, which takes longer.
+    If there are *names*, the generator is seeded for the stream of these names under *seed*. The
+    generator of *device* is also seeded and restored. If *others*, so are those of Python and
+    numpy, which takes longer.
     """
     if names:
         seed = int(seed_sequence(seed, *names).generate_state(1, np.uint64)[0]) & (2**63 - 1)
@@ -39,7 +44,10 @@ def borrowed(seed: int, *names: str, device: torch.device = HOST, others: bool =
 
 
 def drawn_from(device: torch.device = HOST) -> tuple[object, ...]:
-    """Return the states of the generators that modules on *device* draw from: they change with every draw."""
+    """Return the states of the generators that modules on *device* draw from.
+
+    A draw changes its generator's state.
+    """
     if device == HOST:
         return copied()
     with _current(device):
@@ -59,5 +67,7 @@ def _also(device: torch.device, seed: int) -> Iterator[None]:
 
 
 def _current(device: torch.device) -> AbstractContextManager[object]:
-    """Make *device* the one of its kind that torch's functions without a device mean."""
+    """Return a context that makes *device* the current device of its kind, for torch's functions
+    that take no device.
+    """
     return torch.cuda.device(device) if device.type == "cuda" else nullcontext()

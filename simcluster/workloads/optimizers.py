@@ -1,4 +1,5 @@
-"""The usual optimizers, as a workload takes them: a function from parameters to a torch optimizer.
+"""The usual optimizers in the form that a workload takes: a function that makes a torch optimizer
+from a list of parameters.
 
 Any function that returns a torch optimizer works, such as `lambda parameters: torch.optim.RMSprop(...)`.
 """
@@ -9,7 +10,7 @@ import inspect
 import math
 from collections.abc import Callable, Sequence
 from functools import partial
-from typing import Annotated, Any, Literal, TypeAlias
+from typing import Annotated, Any, Literal
 
 import torch
 from pydantic import Field
@@ -22,15 +23,16 @@ from simcluster.errors import Problem, UsageError, raise_all
 _GLOBAL_HOOKS = torch_optimizer._global_optimizer_pre_hooks, torch_optimizer._global_optimizer_post_hooks
 
 PositiveFinite = Annotated[float, Field(gt=0, allow_inf_nan=False)]
-MakeOptimizer: TypeAlias = Callable[[list[nn.Parameter]], Optimizer]
+MakeOptimizer = Callable[[list[nn.Parameter]], Optimizer]
 
 
 def _bare(step: Callable[..., Any]) -> Callable[..., Any]:
-    """Return *step*, an optimizer's, without torch's wrappers.
+    """Return an optimizer's *step* without torch's wrappers.
 
-    Some import its compiler, which takes 1.3 s at the start of every command; one labels each step for its profiler,
-    which costs as much as the step of a small model. The label stays if there are hooks, and wherever it is seen: while
-    torch profiles, or operators are counted, as they are with any optimizer of torch's own.
+    Some wrappers import torch's compiler, which takes 1.3 s at the start of every command. Another
+    one labels each step for the profiler, which takes as long as a small model's step. The wrapped
+    step still runs where it makes a difference: if there are hooks, while torch profiles, and while
+    operators are counted.
     """
     bare = torch.no_grad()(inspect.unwrap(step))
     labelled = Optimizer.profile_hook_step(bare)
@@ -40,56 +42,69 @@ def _bare(step: Callable[..., Any]) -> Callable[..., Any]:
         is_seen = torch._C._len_torch_dispatch_stack() or torch._C._autograd._profiler_enabled() or any(hooks)
         return (labelled if is_seen else bare)(self, closure)  # type: ignore[no-any-return]
 
-    step_of.hooked = True  # type: ignore[attr-defined]  # else torch wraps it
+    step_of.hooked = True  # type: ignore[attr-defined]  # keeps torch from wrapping the step again
     return step_of
 
 
 class SGD(torch.optim.SGD):
-    """torch's SGD with a bare step."""
+    """torch's SGD with a step that has no wrappers."""
 
     step = _bare(torch.optim.SGD.step)
     add_param_group = inspect.unwrap(Optimizer.add_param_group)
 
 
 class AdamW(torch.optim.AdamW):
-    """torch's AdamW with a bare step."""
+    """torch's AdamW with a step that has no wrappers."""
 
     step = _bare(torch.optim.AdamW.step)
     add_param_group = inspect.unwrap(Optimizer.add_param_group)
 
 
-# foreach=False: one kernel per parameter, in order. For small models it is also faster.
+# foreach=False runs one kernel per parameter, in a fixed order. It is also faster for
+# small models.
 
 
 def sgd(learning_rate: float, momentum: float = 0.0, weight_decay: float = 0.0) -> MakeOptimizer:
-    """Make stochastic gradient descent. Raises UsageError for settings out of range."""
+    """Return a factory of optimizers for stochastic gradient descent. Raise UsageError for settings
+    out of range.
+    """
     _check(learning_rate=learning_rate, momentum=momentum, weight_decay=weight_decay)
     return partial(SGD, lr=learning_rate, momentum=momentum, weight_decay=weight_decay, foreach=False)
 
 
 def adamw(learning_rate: float, weight_decay: float = 0.01) -> MakeOptimizer:
-    """Make AdamW (Loshchilov and Hutter 2019). Raises UsageError for settings out of range."""
+    """Return a factory of AdamW optimizers (Loshchilov and Hutter 2019).
+
+    Raise UsageError for settings out of range.
+    """
     _check(learning_rate=learning_rate, weight_decay=weight_decay)
     return partial(AdamW, lr=learning_rate, weight_decay=weight_decay, foreach=False)
 
 
 def named_optimizer(name: Literal["sgd", "adamw"], learning_rate: float, momentum: float) -> MakeOptimizer:
-    """Return the optimizer of a workload's settings. Raises UsageError for settings that contradict each other."""
+    """Return a factory of optimizers of the kind *name*.
+
+    Raise UsageError for settings that are out of range or contradict each other.
+    """
     if name == "sgd":
         return sgd(learning_rate, momentum)
     if momentum:
-        raise UsageError(Problem("momentum", repr(momentum), "0 with adamw, which has its own"))
+        raise UsageError("momentum", repr(momentum), "0 with adamw, which has its own")
     return adamw(learning_rate)
 
 
 def learning_rate_of(optimizer: Optimizer) -> float | None:
-    """Return the rate of the first group of parameters; None if the optimizer has none."""
+    """Return the learning rate of the first parameter group, or None if the optimizer has no
+    learning rate.
+    """
     rate = optimizer.param_groups[0].get("lr") if optimizer.param_groups else None
     return None if rate is None else float(rate)
 
 
 def explain_overflow(error: RuntimeError, optimizer: Optimizer, parameters: Sequence[nn.Parameter], step: int) -> None:
-    """If *error* says that a factor is beyond the kind of *parameters*, raise OverflowError with setting and step."""
+    """If *error* says that a factor exceeds the range of the parameters' dtype, raise an
+    OverflowError that names the setting and the step.
+    """
     if "without overflow" not in str(error):
         return
     most = min(torch.finfo(parameter.dtype).max for parameter in parameters)

@@ -1,4 +1,4 @@
-"""Training in one process: the reference for every synchronous algorithm."""
+"""Training in one process, which is the reference for every synchronous algorithm."""
 
 from __future__ import annotations
 
@@ -13,16 +13,16 @@ from simcluster.workloads.workload import Workload
 
 
 def joined_batches(replicas: Sequence[Replica]) -> Iterator[Batch]:
-    """Yield the batches of all *replicas* at each step as one, in rank order."""
+    """For each step, yield one batch that joins the batches of all *replicas* in rank order."""
     return joined([replica.batches() for replica in replicas])
 
 
 def train_alone(workload: Workload, size: int, seed: int, steps: int) -> list[Tensor]:
     """Return the weights after *steps* steps of one process on the joined batches of *size* ranks.
 
-    The mean gradient of *size* batches, weighed by their samples, is the gradient of the joined batch, so every
-    synchronous algorithm must end with these weights, up to rounding. (Not with dropout: it draws once for the joined
-    batch.)
+    The mean gradient of *size* batches, weighted by their samples, is the gradient of the joined
+    batch, so every synchronous algorithm must end with these weights, up to rounding. (Dropout is
+    an exception, since it draws only once for the joined batch here.)
     """
     replicas = [workload.replica(rank, size, seed, steps) for rank in range(size)]
     alone = replicas[0]

@@ -1,7 +1,7 @@
-"""One node's replica: its model, its optimizer, its shard of the data and its generators.
+"""One node's replica, which has a model, an optimizer, a shard of the data and random generators.
 
-Work on a replica either changes its weights (`apply`, `load`) or reads them (the rest); they must not change meanwhile.
-`evaluate`, `state` and `snapshot` leave weights, optimizer and generators as they are.
+`apply` and `load` change a replica's weights; all other work reads them, so the two must not
+overlap. `evaluate`, `state` and `snapshot` leave weights, optimizer and generators as they are.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ import torch
 from torch import Tensor, nn
 
 from simcluster.compute import HOST
-from simcluster.errors import Problem, UsageError
+from simcluster.errors import UsageError
 from simcluster.transport import Cost
 from simcluster.workloads.checks import try_out
 from simcluster.workloads.costs.counter import Counter
@@ -27,7 +27,7 @@ from simcluster.workloads.evaluation import Evaluable
 from simcluster.workloads.global_rng import borrowed, drawn_from
 from simcluster.workloads.initial.deferred import DeferredModel, RefusingWatch
 from simcluster.workloads.initial.tape import Unrecordable
-from simcluster.workloads.layers.held import Held
+from simcluster.workloads.layers.activations import Held
 from simcluster.workloads.layers.layer_costs import LayerCost
 from simcluster.workloads.layers.layers import Layer, Layers, check_layered, modules_in_order
 from simcluster.workloads.layers.part import ParameterPart
@@ -39,22 +39,28 @@ from simcluster.workloads.steps import differentiate, separate, take_step
 
 
 class Replica(Evaluable):
-    """One node's share of a Workload; `Workload.replica` makes one.
+    """A node's replica of a Workload; `Workload.replica` makes it.
 
-    *names* and *parameters* list the trainable parameters in the model's order; *parameters* are the live weights.
-    Frozen parameters and buffers stay with the replica: no algorithm sees them; running statistics travel with its
-    messages (simcluster.compute.running). *steps* is the number of batches, the same on every rank, *batch_sizes* the
-    samples of a batch, by rank. Replicas share no mutable state, so they may work concurrently.
+    *names* and *parameters* list the trainable parameters in the model's order; *parameters* are
+    the live weights. Algorithms do not see frozen parameters and buffers, which stay with the
+    replica; only running statistics travel with an algorithm's messages
+    (simcluster.compute.running). *steps* is the number of batches, which is the same on every rank;
+    *batch_sizes* holds the number of samples in a batch of each rank. Replicas share no mutable
+    state, so they may work concurrently.
     """
 
     learning_rate: float | None = None
-    """That of the last optimizer step here, its own or a part's; None before, or if the optimizer has none."""
+    """The learning rate of the last optimizer step of the replica or one of its parts. None before
+    the first step, or if the optimizer has no learning rate.
+    """
 
     steps_taken = 0
-    """The optimizer steps taken here, its own and those of parts."""
+    """The number of optimizer steps that the replica and its parts have taken."""
 
     keeps_shapes = False
-    """Whether the algorithm changes no tensor's shape in place: replicas without values then share their tensors."""
+    """Whether the algorithm never changes a tensor's shape in place. If so, replicas without values
+    share their tensors.
+    """
 
     def __init__(
         self,
@@ -75,8 +81,12 @@ class Replica(Evaluable):
         self._hold(model, deferred, counter.make_optimizer, device)
         if deferred is None:
             _ = self._optimizer
-        self._train, self._shards, self._test = train, shards, test
-        self.batch_sizes, self.batch_size, self.steps = batch_sizes, batch_sizes[rank], steps
+        self._train = train
+        self._shards = shards
+        self._test = test
+        self.batch_sizes = batch_sizes
+        self.batch_size = batch_sizes[rank]
+        self.steps = steps
         self._seed, self._rank = seed, rank
         self._draws: bool | None = None
         self._layers: Layers | None = None
@@ -85,32 +95,38 @@ class Replica(Evaluable):
 
     @property
     def shard_size(self) -> int:
-        """Samples in this rank's shard; of an iterable set, which is dealt out by batches, those of one batch."""
+        """The number of samples in this rank's shard.
+
+        An iterable set has no shards; for it, this is the number of samples in a batch.
+        """
         return self.batch_size if isinstance(self._train, IterableData) else len(self._shards[self._rank])
 
     @property
     def _samples(self) -> Samples:
-        """Samples like those that are drawn."""
+        """The training samples, or samples like them if the set is iterable."""
         return self._train.head if isinstance(self._train, IterableData) else self._train
 
     def batches(self, first: int | None = None) -> Iterator[Batch]:
-        """Yield batches *first* to *steps*, of *batch_size* samples each; always the same ones.
+        """Yield batches *first* to *steps* - 1, of *batch_size* samples each.
 
-        *first* is *done* by default. An iterable set is read in its own order. Of any other, each pass over the shard
-        is reshuffled, and a batch may span two passes, so all batches have one size and the use of samples differs by
-        at most one.
+        Every call yields the same batches.
+
+        *first* is *done* by default. An iterable set is read in its own order; from any other set,
+        the shard is reshuffled for each pass. A batch may span two passes, so all batches have the
+        same size, and samples differ by at most one in how often they are used.
         """
         first = self.done if first is None else first
         return self._noted(self._stream(self._rank, first), first, joined=False)
 
     def first_batch(self) -> Batch:
-        """Return the first batch of this rank, for a trial: the ledger does not count it."""
+        """Return this rank's first batch, for a trial that the ledger does not count."""
         return next(self._stream(self._rank, 0)).to(self.device)
 
     def joined_batches(self) -> Iterator[Batch]:
-        """Yield the batches of all ranks at each step as one, in rank order: for ranks that share one model.
+        """For each step, yield one batch that joins the batches of all ranks in rank order, for
+        ranks that train one model together.
 
-        Every node has all samples, so each draws the same joined batch itself.
+        Every node has all samples, so each node draws the same joined batch by itself.
         """
         streams = [self._stream(rank, self.done) for rank in range(len(self.batch_sizes))]
         return self._noted(joined(streams), self.done, joined=True)
@@ -128,11 +144,13 @@ class Replica(Evaluable):
             yield batch.to(self.device)
 
     def loss_and_gradients(self, batch: Batch) -> tuple[float, list[Tensor]]:
-        """Return the mean loss of *batch* and its gradient by every parameter, as tensors that nothing else holds.
+        """Return (the mean loss of *batch*, its gradients with respect to all parameters). The
+        gradients are tensors that nothing else holds.
 
-        A parameter that the loss does not use gets zeros. Random numbers that the model draws from the global
-        generators (dropout) depend on seed, rank and *batch.step* alone. A model that draws nothing while its cost is
-        counted, or for its first batch, is assumed never to draw.
+        The gradient with respect to a parameter that the loss does not use is zero. Random numbers
+        that the model draws from the global generators (dropout) depend only on the seed, the rank
+        and *batch.step*. A model that draws nothing while its cost is counted, or for its first
+        batch, is assumed never to draw.
         """
         self.note_work("loss_and_gradients")
         if not self.may_draw:
@@ -146,7 +164,7 @@ class Replica(Evaluable):
 
     @property
     def may_draw(self) -> bool:
-        """Whether `loss_and_gradients` may draw random numbers, as far as is known by now."""
+        """Whether `loss_and_gradients` may draw random numbers; True until the opposite is known."""
         return (self._counter.counted.draws if self._draws is None else self._draws) is not False
 
     def _lent(self, *names: str) -> AbstractContextManager[object]:
@@ -158,21 +176,24 @@ class Replica(Evaluable):
         return loss.item(), separate(gradients)
 
     def try_out(self) -> None:
-        """Compute the loss of the first batch, for errors before a run. Buffers may change: do not train afterwards.
+        """Compute the loss of the first batch, so that errors are reported before a run.
 
-        Raises UsageError for weights without values. A model that is held in parts has been tried when it was made.
+        Buffers may change, so do not train this replica afterwards. Raise UsageError for weights
+        without values. A model that is held in parts has already been tried out, when it was made.
         """
         if any(tensor.is_meta for tensor in (*self._model.parameters(), *self._model.buffers())):
             found = "weights without values, on torch's meta device"
-            raise UsageError(Problem("model", found, "a model made on the CPU; or numerics: none"))
+            raise UsageError("model", found, "a model made on the CPU; or numerics: none")
         if self._deferred is None:
             with borrowed(0, device=self.device, others=True):
                 self._counter.counted.loss_sums = try_out(self._model, self._counter.loss, self.first_batch())
 
     def apply(self, gradients: Sequence[Tensor]) -> None:
-        """Take one optimizer step with *gradients*, in the order of *parameters*; they are not changed.
+        """Take one optimizer step with *gradients*, which are in the order of *parameters* and are
+        not changed.
 
-        With *clip_norm* set, the gradients are first scaled down to that joint Euclidean norm if they exceed it.
+        If the workload has a *clip_norm* and the joint Euclidean norm of the gradients exceeds it,
+        they are first scaled down to that norm.
         """
         self._check_shapes("gradients", gradients)
         self._take_step(self._optimizer, self._trainable, gradients, self._counter.clip_norm)
@@ -187,34 +208,42 @@ class Replica(Evaluable):
         take_step(optimizer, trainable, gradients, clip_norm, self.steps_taken)
 
     def load(self, parameters: Sequence[Tensor]) -> None:
-        """Overwrite the weights. Raises ValueError if number or shapes differ."""
+        """Overwrite the weights with *parameters*. Raise ValueError if their number or shapes
+        differ.
+        """
         self._check_shapes("parameters", parameters)
         self.loads += 1
         for live, given in zip(self.parameters, parameters, strict=True):
             live.copy_(given)
 
     def gradient_cost(self, batch: Batch) -> Cost:
-        """Return the cost of `loss_and_gradients(batch)`, counted once per batch shape on a separate model.
+        """Return the cost of `loss_and_gradients(batch)`. It is counted once per batch shape on a
+        separate model.
 
-        FLOPs are those of matrix products, convolutions and attention, forward and backward; bytes are those that
-        operators read and write, without cache or fusion (simcluster.workloads.operator_costs).
+        The FLOPs are those of matrix products, convolutions, attention and recurrent layers in both
+        passes. The bytes are those that all operators read and write, without a cache and without
+        fusion (simcluster.workloads.operator_costs).
         """
         return self._counter.gradient(batch)
 
     def apply_cost(self) -> Cost:
-        """Return the cost of `apply`: one FLOP per element that an operator writes, and the bytes moved."""
+        """Return the cost of `apply`, with one FLOP per element that an operator writes."""
         return self._counter.apply(self._trainable if self._deferred is None else self.shapes)
 
     def part(self, places: Sequence[int]) -> ParameterPart:
-        """Return the parameters at *places* with their share of the optimizer."""
+        """Return the part with the parameters at indices *places* and their share of the
+        optimizer's state.
+        """
         self.is_parted = True
         trainable, optimizer = [self._trainable[place] for place in places], self._optimizer_of(places)
         return self._part(places, [self._live[place] for place in places], trainable, optimizer)
 
     def pieces(self, vectors: Sequence[Tensor]) -> ParameterPart:
-        """Return *vectors*, cut out of parameters in any way, with an optimizer separate from the replica's.
+        """Return a part with the parameters *vectors*, which are pieces of the replica's
+        parameters. Its optimizer is separate from the replica's.
 
-        The optimizer must work elementwise, as SGD and AdamW do: it sees vectors, not the parameters' shapes.
+        The optimizer must work elementwise, as SGD and AdamW do, since it sees vectors and not the
+        parameters' shapes.
         """
         trainable = [nn.Parameter(vector) for vector in vectors]
         return self._part(
@@ -230,7 +259,7 @@ class Replica(Evaluable):
         *,
         sharded: bool = False,
     ) -> ParameterPart:
-        """Return the ParameterPart of *trainable*, with its live *values*."""
+        """Return the ParameterPart of *trainable*; *values* are their live values."""
         counted = self._counter.part(trainable)
         step = partial(self._take_step, optimizer, trainable)
         separate = None if optimizer is self._stepper else optimizer
@@ -239,10 +268,12 @@ class Replica(Evaluable):
         )
 
     def layers(self) -> Layers:
-        """Return the live model as layers; always the same ones. Raises UsageError if the layers are unknown.
+        """Return the layers of the live model. Every call returns the same layers.
 
-        Forward and backward through all of them give the bits of `loss_and_gradients`, unless the model draws random
-        numbers: each layer then draws from a separate stream.
+        Raise UsageError if the layers are unknown.
+
+        A forward and a backward pass through all layers give the same bits as `loss_and_gradients`,
+        unless the model draws random numbers, since each layer draws from a separate stream.
         """
         check_layered(self._counter.loss, self._samples)
         if self._layers is None:
@@ -256,9 +287,10 @@ class Replica(Evaluable):
         return self._lent("layers", str(self._rank), f"{layer}/{runs}")
 
     def tensor_shard(self) -> TensorShard:
-        """Return this rank's tensor-parallel shard of the model: see `simcluster.workloads.layers.tensor_shard`.
+        """Return this rank's tensor-parallel shard of the model. See
+        `simcluster.workloads.layers.tensor_shard`.
 
-        Raises UsageError if the model cannot be split over this world size.
+        Raise UsageError if the model cannot be split over this world size.
         """
         check_layered(self._counter.loss, self._samples)
         self.is_parted = True
@@ -267,7 +299,8 @@ class Replica(Evaluable):
         live, optimizer = [p.detach() for p in share.parameters], self._counter.make_optimizer(share.parameters)
         return self._shard_of(share, self._part(range(len(live)), live, share.parameters, optimizer), size)
 
-    @borrowed(0, others=True)  # modules that are made for a share draw weights, which are then overwritten
+    # The modules of a share draw weights when they are made. These are then overwritten.
+    @borrowed(0, others=True)
     def _share(self, size: int) -> ShardModules:
         modules = modules_in_order(self._model)
         if self._deferred is not None:
@@ -276,7 +309,7 @@ class Replica(Evaluable):
                     share = share_of(modules, self._trainable, self._rank, size, self._deferred.value)
                 self._deferred.fill(share.parameters)
                 return share
-            except Unrecordable:  # a layer's own code for its split reads its weights
+            except Unrecordable:  # some layer's `tensor_split` reads weights, so the model must be whole
                 _ = self.parameters
         return share_of(modules, self._trainable, self._rank, size)
 
@@ -285,16 +318,22 @@ class Replica(Evaluable):
         return TensorShard(share, size, part, costs, held, self._counter.loss, self._drawing, self._make_layer)
 
     def layer_costs(self, batch: Batch) -> list[LayerCost]:
-        """Return the cost of each layer for such a (micro-)batch; counted once per shape on a separate model."""
+        """Return the cost of each layer for *batch*, which may be a micro-batch. It is counted once
+        per shape on a separate model.
+        """
         return self._counter.layers(batch)
 
     def held(self, batch: Batch) -> list[Held]:
-        """Return what each layer holds between its passes for such a (micro-)batch: see `count_held`."""
+        """Return the bytes that each layer holds between its two passes for *batch*, which may be a
+        micro-batch. See `count_held`.
+        """
         return self._counter.held(batch)
 
     @cached_property
     def running(self) -> list[str]:
-        """The names of the model's running statistics: buffers that its forward pass in training changes."""
+        """The names of the model's running statistics, the buffers that its forward pass changes in
+        training.
+        """
         return self._counter.running(self.first_batch()) if floating_buffers(self._model) else []
 
     def statistics(self) -> list[Tensor]:
@@ -302,18 +341,23 @@ class Replica(Evaluable):
         return [self._model.get_buffer(name).detach().clone() for name in self.running]
 
     def load_statistics(self, values: Sequence[Tensor]) -> None:
-        """Overwrite the running statistics."""
+        """Overwrite the running statistics with *values*."""
         for name, value in zip(self.running, values, strict=True):
             self._model.get_buffer(name).detach().copy_(value)
 
     def state(self) -> dict[str, Tensor]:
-        """Return copies of everything that training changes: "model.<name>" and "optimizer.<parameter>.<name>"."""
+        """Return copies of all tensors that training changes, under the names "model.<name>" and
+        "optimizer.<parameter>.<name>".
+        """
         _ = self.parameters
         state = training_state(self._model, self.names, self._trainable, self._optimizer)
         return {name: value.detach().clone() for name, value in state.items()}
 
     def checkpoint_state(self, places: Sequence[int] | None = None) -> dict[str, Any]:
-        """Return {"model", "optimizer", "layers": draws per layer}, not copied; *places* limits the parameters."""
+        """Return the state of the "model" and the "optimizer", and for "layers" the number of draws
+        of each layer. Nothing is copied. If *places* is set, only the parameters at these indices
+        are included.
+        """
         kept = set(range(len(self.parameters)) if places is None else places)
         parameters = {name: self._trainable[place] for place, name in enumerate(self.names) if place in kept}
         return {
@@ -323,6 +367,9 @@ class Replica(Evaluable):
         }
 
     def load_checkpoint_state(self, state: dict[str, Any]) -> None:
-        """Overwrite everything in *state*, in place; if the model is held in parts, each when it is first needed."""
+        """Restore *state*, which `checkpoint_state` returned, in place.
+
+        If the model is held in parts, each part is restored when it is first needed.
+        """
         self._load_saved(state["model"], state["optimizer"])
         self._layer_runs = dict(state["layers"])

@@ -1,6 +1,8 @@
-"""The running statistics of a model: its floating-point buffers that a forward pass in training changes.
+"""The running statistics of a model: the floating-point buffers that a forward pass changes in
+training.
 
-Those of a batch norm are; a mask or a table of positions is not. Found by watching operators, so without values too.
+For example, a batch norm has running statistics, but a mask or a table of positions is not one.
+They are found by watching operators, so tensors need no values.
 """
 
 from __future__ import annotations
@@ -18,7 +20,7 @@ _TRAINING = ("training", "train", "use_input_stats")
 
 
 class WriteWatch(OperatorWatch):
-    """Notes the storages that operators write to while entered."""
+    """A watch that notes the storages that operators write to while it is entered."""
 
     def __init__(self) -> None:
         super().__init__()  # type: ignore[no-untyped-call]
@@ -26,7 +28,8 @@ class WriteWatch(OperatorWatch):
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         given = dict(zip((argument.name for argument in func._schema.arguments), args, strict=False)) | (kwargs or {})
-        # A batch norm's operator declares no write to the statistics that it updates.
+        # The schema of a batch norm's operator does not declare that it writes to the running
+        # statistics.
         updates = "batch_norm" in str(func) and any(given.get(name) for name in _TRAINING)
         for argument in func._schema.arguments:
             writes = argument.alias_info is not None and argument.alias_info.is_write
@@ -41,7 +44,9 @@ def floating_buffers(model: nn.Module) -> dict[str, Tensor]:
 
 
 def running_buffers(model: nn.Module, batch: Batch) -> list[str]:
-    """Return the names of the running statistics of *model*, which a forward pass of *batch* changes."""
+    """Return the names of *model*'s running statistics, the buffers that a forward pass of *batch*
+    changes.
+    """
     before = floating_buffers(model)
     with torch.no_grad(), WriteWatch() as watch:
         outputs_of(model, batch.inputs)

@@ -1,4 +1,4 @@
-"""The trained state of a model and an optimizer, saved by name and loaded again."""
+"""Functions that save the state of a model and an optimizer by name, and load it."""
 
 from __future__ import annotations
 
@@ -14,7 +14,9 @@ from simcluster.workloads.schedules import load_schedule, schedule_state
 
 @dataclass(frozen=True)
 class ShardedTensor:
-    """*tensor* is one rank's part of a whole that is cut evenly along its first dimension, by `tensor_split(size)`."""
+    """One rank's part of a whole *tensor*, which `tensor_split(size)` has split evenly along its
+    first dimension.
+    """
 
     tensor: Tensor
 
@@ -22,7 +24,9 @@ class ShardedTensor:
 def training_state(
     model: nn.Module, names: Sequence[str], parameters: Sequence[nn.Parameter], optimizer: torch.optim.Optimizer
 ) -> dict[str, Tensor]:
-    """Return everything that training changes: "model.<name>" and "optimizer.<parameter>.<name>". Not copied."""
+    """Return all tensors that training changes, under the names "model.<name>" and
+    "optimizer.<parameter>.<name>". Tensors are not copied.
+    """
     state = {f"model.{name}": value for name, value in model.state_dict().items()}
     for name, parameter in zip(names, parameters, strict=False):
         for key, value in optimizer.state.get(parameter, {}).items():
@@ -36,14 +40,18 @@ def state_tensors(optimizer: torch.optim.Optimizer) -> list[Tensor]:
 
 
 def model_state(model: nn.Module, parameters: Mapping[str, nn.Parameter]) -> dict[str, Tensor]:
-    """Return *parameters* and, by their names in the model, everything not trained. Not copied."""
+    """Return name -> tensor for *parameters* and for the entries of the model's state that are not
+    trained.
+
+    Nothing is copied.
+    """
     trained = {parameter.data_ptr() for parameter in model.parameters() if parameter.requires_grad}
     rest = {name: value for name, value in model.state_dict().items() if value.data_ptr() not in trained}
     return {name: parameter.detach() for name, parameter in parameters.items()} | rest
 
 
 def load_model(model: nn.Module, state: Mapping[str, Tensor]) -> None:
-    """Overwrite the entries of *state* in place."""
+    """Overwrite, in place, those entries of *model*'s state that *state* contains."""
     mine = model.state_dict()
     with torch.no_grad():
         for name, value in state.items():
@@ -53,10 +61,12 @@ def load_model(model: nn.Module, state: Mapping[str, Tensor]) -> None:
 def optimizer_state(
     optimizer: torch.optim.Optimizer, parameters: Mapping[str, nn.Parameter], *, sharded: bool = False
 ) -> dict[str, Any]:
-    """Return {"groups": the settings of each group, "state": by the names of *parameters*}; "schedule" if there is one.
-    Not copied.
+    """Return {"groups": list of the settings of each group, "state": {name of a parameter: its
+    state}}.
 
-    *sharded*: each parameter, and each entry with its shape, is one rank's part of a whole vector.
+    If the optimizer has a scheduler, "schedule" is the scheduler's state. Nothing is copied.
+    *sharded*: whether each parameter, and each tensor in its state that has the parameter's shape,
+    is one rank's part of a whole vector.
     """
 
     def part(value: Any, parameter: nn.Parameter) -> Any:
@@ -77,7 +87,10 @@ def optimizer_state(
 def load_optimizer(
     optimizer: torch.optim.Optimizer, parameters: Mapping[str, nn.Parameter], state: Mapping[str, Any]
 ) -> None:
-    """Load what `optimizer_state` returned. A parameter that *state* lacks is as before its first step."""
+    """Load *state*, which `optimizer_state` returned.
+
+    The state of a parameter that *state* lacks is not changed.
+    """
     for group, saved in zip(optimizer.param_groups, state["groups"], strict=True):
         for key, value in saved.items():
             group[key] = tuple(value) if isinstance(group.get(key), tuple) else value

@@ -1,31 +1,35 @@
 """Learning-rate schedules: torch's schedulers, stepped once after each step of their optimizer.
 
-The scheduler belongs to its optimizer, so what trains with a separate optimizer (a pipeline stage, the shard of an
-owner) has a separate scheduler, in step with the others.
+A scheduler belongs to its optimizer. A part that trains with a separate optimizer, such as a
+pipeline stage or a shard, has a separate scheduler, which steps together with the others.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, TypeAlias
+from typing import Any
 
 import torch
 from torch import Tensor, nn
 from torch.optim.lr_scheduler import LRScheduler, ReduceLROnPlateau
 
-from simcluster.errors import Problem, UsageError
+from simcluster.errors import UsageError
 from simcluster.workloads.optimizers import MakeOptimizer
 
-Made: TypeAlias = torch.optim.Optimizer | tuple[torch.optim.Optimizer, LRScheduler]
-MakeSchedule: TypeAlias = Callable[[torch.optim.Optimizer], LRScheduler]
+Made = torch.optim.Optimizer | tuple[torch.optim.Optimizer, LRScheduler]
+MakeSchedule = Callable[[torch.optim.Optimizer], LRScheduler]
 
 _SCHEDULER = "_simcluster_scheduler"
 
 
 def with_schedule(make: Callable[[list[nn.Parameter]], Made], schedule: MakeSchedule | None = None) -> MakeOptimizer:
-    """Return *make*, whose optimizers now step the scheduler that it returned with them, or that *schedule* makes.
+    """Return a factory of the optimizers that *make* returns, each with its scheduler if there is
+    one. The scheduler is stepped after each step of the optimizer.
 
-    The function returned raises UsageError if *make* returns neither an optimizer nor (optimizer, scheduler).
+    The scheduler comes from *schedule*, or from *make* itself if it returns (optimizer, scheduler).
+    The factory raises UsageError if *make* returns neither an optimizer nor (optimizer, scheduler),
+    if there are two schedulers, or if the scheduler is unsuitable: not one of torch's, one that
+    needs a held-out loss, or one of another optimizer.
     """
 
     def made(parameters: list[nn.Parameter]) -> torch.optim.Optimizer:
@@ -33,15 +37,15 @@ def with_schedule(make: Callable[[list[nn.Parameter]], Made], schedule: MakeSche
         optimizer, scheduler = found if isinstance(found, tuple) and len(found) == 2 else (found, None)
         if isinstance(optimizer, LRScheduler):
             found = f"a {type(optimizer).__name__} alone"
-            raise UsageError(Problem("optimizer", found, "the optimizer with it: `return optimizer, scheduler`"))
+            raise UsageError("optimizer", found, "the optimizer with it: `return optimizer, scheduler`")
         if not isinstance(optimizer, torch.optim.Optimizer):
             what = "None" if optimizer is None else f"a {type(optimizer).__name__}"
             expected = "a torch optimizer, or (optimizer, scheduler)"
-            raise UsageError(Problem("optimizer", f"a function that returns {what}", expected))
+            raise UsageError("optimizer", f"a function that returns {what}", expected)
         if schedule is not None:
             if scheduler is not None:
                 expected = "one of the two: this, or the scheduler that the optimizer's function returns"
-                raise UsageError(Problem("schedule", "a second schedule", expected))
+                raise UsageError("schedule", "a second schedule", expected)
             scheduler = schedule(optimizer)
         if scheduler is not None:
             _check(scheduler, optimizer)
@@ -54,42 +58,45 @@ def with_schedule(make: Callable[[list[nn.Parameter]], Made], schedule: MakeSche
 def _check(scheduler: Any, optimizer: torch.optim.Optimizer) -> None:
     if isinstance(scheduler, ReduceLROnPlateau):
         found = "ReduceLROnPlateau, which waits for a held-out loss that no rank has while it trains"
-        raise UsageError(Problem("schedule", found, "a scheduler that only counts steps"))
+        raise UsageError("schedule", found, "a scheduler that only counts steps")
     if not isinstance(scheduler, LRScheduler):
-        raise UsageError(Problem("schedule", f"a {type(scheduler).__name__}", "a torch learning-rate scheduler"))
+        raise UsageError("schedule", f"a {type(scheduler).__name__}", "a torch learning-rate scheduler")
     if scheduler.optimizer is not optimizer:
-        raise UsageError(Problem("schedule", "a scheduler of another optimizer", "one of the optimizer with it"))
+        raise UsageError("schedule", "a scheduler of another optimizer", "one of the optimizer with it")
 
 
 def scheduler_of(optimizer: torch.optim.Optimizer) -> LRScheduler | None:
-    """Return the scheduler of *optimizer*, if it has one."""
+    """Return the scheduler of *optimizer*, or None if it has none."""
     found = getattr(optimizer, _SCHEDULER, None)
     return found if isinstance(found, LRScheduler) else None
 
 
 def advance(optimizer: torch.optim.Optimizer) -> None:
-    """Step the scheduler of *optimizer*, which has taken a step."""
+    """Step the scheduler of *optimizer*, if it has one. Call this after each step of the
+    optimizer.
+    """
     if (scheduler := scheduler_of(optimizer)) is not None:
         scheduler.step()
 
 
 def schedule_state(optimizer: torch.optim.Optimizer) -> dict[str, Any] | None:
-    """Return what steps change in the scheduler of *optimizer*; None if it has none.
+    """Return the state of *optimizer*'s scheduler, or None if there is no scheduler.
 
-    Values that a checkpoint cannot hold are left out: they are what the scheduler was made with.
+    Values that a checkpoint cannot hold, such as functions, are left out: a new scheduler is made
+    with them.
     """
     scheduler = scheduler_of(optimizer)
     return None if scheduler is None else _plain(scheduler.state_dict())
 
 
 def load_schedule(optimizer: torch.optim.Optimizer, state: dict[str, Any]) -> None:
-    """Load what `schedule_state` returned."""
+    """Load *state*, which `schedule_state` returned, into the scheduler of *optimizer*."""
     if (scheduler := scheduler_of(optimizer)) is not None:
         scheduler.load_state_dict(_plain(state))
 
 
 def take_over(optimizer: torch.optim.Optimizer, before: torch.optim.Optimizer) -> None:
-    """Continue with *optimizer*, over more parameters, where *before* stands."""
+    """Give *optimizer*, which has more parameters, the state and the schedule of *before*."""
     optimizer.state.update(before.state)
     if (state := schedule_state(before)) is not None:
         load_schedule(optimizer, state)
@@ -98,7 +105,9 @@ def take_over(optimizer: torch.optim.Optimizer, before: torch.optim.Optimizer) -
 
 
 def _plain(values: dict[str, Any]) -> dict[str, Any]:
-    """Return a copy of *values* with the entries that are numbers, texts, tensors, or lists and dicts of them."""
+    """Return a copy of those entries of *values* that a checkpoint can hold: numbers, strings,
+    tensors, and lists and dicts of these.
+    """
     return {key: _copied(value) for key, value in values.items() if _is_plain(value)}
 
 

@@ -1,4 +1,6 @@
-"""Batches of unlike sizes: each rank's share of all samples, and its weight in a mean over ranks."""
+"""Shares of ranks whose batches differ in size: their shares of all samples, and their weights in a
+mean over ranks.
+"""
 
 from __future__ import annotations
 
@@ -11,7 +13,8 @@ from simcluster.workloads.replica import Replica
 
 
 def weight_of(replica: Replica) -> float:
-    """Return the samples of *replica*'s batch by the mean of all ranks': exactly 1 if all are equal.
+    """Return *replica*'s batch size divided by the mean batch size of all ranks. This is exactly 1
+    if all are equal.
 
     The mean over ranks of gradients times their weights is the gradient of the joined batch.
     """
@@ -19,15 +22,19 @@ def weight_of(replica: Replica) -> float:
 
 
 def weighed(replica: Replica, gradients: Sequence[Tensor]) -> list[Tensor]:
-    """Return *gradients*, scaled in place by the weight of *replica*'s batch; equal batches leave them as they are."""
+    """Return *gradients*, scaled in place by the weight of *replica*'s batch.
+
+    If all batches are equal, nothing changes.
+    """
     weight = weight_of(replica)
     return list(gradients) if weight == 1 else [gradient.mul_(weight) for gradient in gradients]
 
 
 def by_rate(total: int, rates: Sequence[float]) -> list[int]:
-    """Return whole shares of *total* in proportion to *rates*, at least 1 each: by the largest remainder.
+    """Return integer shares of *total*, each at least 1, in proportion to *rates* by the
+    largest-remainder method.
 
-    Ties go to the first. *total* is at least the number of *rates*.
+    Ties go to the first rate. *total* must be at least the number of *rates*.
     """
     quotas = [total * rate / math.fsum(rates) for rate in rates]
     shares = [max(1, math.floor(quota)) for quota in quotas]
@@ -35,6 +42,8 @@ def by_rate(total: int, rates: Sequence[float]) -> list[int]:
     while (missing := total - sum(shares)) > 0:
         for rank in sorted(order, key=lambda rank: shares[rank] - quotas[rank])[:missing]:
             shares[rank] += 1
-    while sum(shares) > total:  # those raised to 1 take from the one that is furthest above its quota, and above 1
+    # Shares that were raised to 1 may make the sum too large: take from the share furthest above
+    # its quota.
+    while sum(shares) > total:
         shares[max((rank for rank in order if shares[rank] > 1), key=lambda rank: shares[rank] - quotas[rank])] -= 1
     return shares

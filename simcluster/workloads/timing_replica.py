@@ -1,6 +1,7 @@
-"""A replica for timing only: its tensors have no values, its costs are those of the real work.
+"""A replica for timing only. Its tensors have no values, and its costs are those of the real work.
 
-An algorithm that gets one in place of a Replica sends the same messages, unless it branches on a value.
+An algorithm that gets a `TimingReplica` sends the same messages as with a `Replica`, unless it
+branches on a value.
 """
 
 from __future__ import annotations
@@ -28,9 +29,11 @@ from simcluster.workloads.weights_file import WeightsFile
 
 
 class TimingReplica(Replica):
-    """A Replica without numbers: meta tensors, unknown losses, an empty shard.
+    """A Replica without values: its tensors are on torch's meta device, its losses are unknown, and
+    its shard is empty.
 
-    Shapes are computed once for all replicas, so a thousand of them, of a model of any size, take little memory.
+    Shapes are computed once for all replicas, so a thousand replicas of a model of any size take
+    little memory.
     """
 
     computes = False
@@ -38,12 +41,18 @@ class TimingReplica(Replica):
     def __init__(
         self, sketch: Sketch, train: Samples, test: Samples | None, batch_sizes: BatchSizes, steps: int, rank: int
     ) -> None:
-        # Replica's own constructor would make a model.
+        # Do not call Replica's constructor: it would make a model.
         self._counter = self._sketch = sketch
         self.device = torch.device("meta")
-        self._model, self._trainable, self.names = sketch.model, sketch.trainable, list(sketch.names)
-        self._train, self._test, self._size = train, test, len(batch_sizes)
-        self.batch_sizes, self.batch_size, self.steps = batch_sizes, batch_sizes[rank], steps
+        self._model = sketch.model
+        self._trainable = sketch.trainable
+        self.names = list(sketch.names)
+        self._train = train
+        self._test = test
+        self._size = len(batch_sizes)
+        self.batch_sizes = batch_sizes
+        self.batch_size = batch_sizes[rank]
+        self.steps = steps
         self._make_layer = partial(TimingLayer, sketch)
         self._layers: Layers | None = None
         self._deferred = None
@@ -53,7 +62,8 @@ class TimingReplica(Replica):
 
     @cached_property
     def parameters(self) -> list[Tensor]:
-        # Made on demand: few algorithms read the weights of every node, and with thousands of nodes they add up.
+        # Make the tensors on demand: few algorithms read the weights of every node, and the tensors
+        # of thousands of nodes add up.
         return self._separate(self._sketch.parameters)
 
     @cached_property
@@ -83,7 +93,7 @@ class TimingReplica(Replica):
 
     def loss_and_gradients(self, batch: Batch) -> tuple[float, list[Tensor]]:
         self.note_work("loss_and_gradients")
-        self.gradient_cost(batch)  # raises where the model does not take this shape
+        self.gradient_cost(batch)  # raises UsageError if the model does not take this shape
         return UNKNOWN, self._separate(self._sketch.parameters)
 
     def gradient_cost(self, batch: Batch) -> Cost:
@@ -148,13 +158,15 @@ class TimingReplica(Replica):
         return [meta(self._model.get_buffer(name)) for name in self.running]
 
     def drop_weights(self) -> None:
-        """Do nothing: there are no values."""
+        """Do nothing, since there are no values."""
 
     def weights_sha256(self) -> None:
         return None
 
     def _separate(self, tensors: Sequence[Tensor]) -> list[Tensor]:
-        """Return separate tensors, so that reshaping one in place does not affect another replica, if that may be."""
+        """Return *tensors*, which other replicas share, or new tensors like them if the algorithm
+        may reshape tensors in place.
+        """
         return list(tensors) if self.keeps_shapes else [tensor.detach() for tensor in tensors]
 
     def _check_shapes(self, what: str, tensors: Sequence[Tensor]) -> None:
@@ -166,12 +178,15 @@ class TimingReplica(Replica):
 
 
 class TimingLayer(Layer):
-    """A Layer that computes only shapes, once for all nodes; saved activations are only counted."""
+    """A Layer that computes only shapes, once for all nodes.
+
+    Its stash has no activations to hold.
+    """
 
     def __init__(self, sketch: Sketch, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
         self._sketch = sketch
-        # Fake tensors work only inside their mode; meta tensors are handed out instead.
+        # Fake tensors work only inside their mode, so `backward` returns meta tensors.
         self._shapes = [meta(parameter) for parameter in self._trainable]
 
     def forward(self, inputs: Tensor, micro: Hashable = 0) -> Tensor:

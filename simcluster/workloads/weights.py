@@ -1,4 +1,7 @@
-"""The weights of a replica and their optimizer; those that no work has needed may take no memory."""
+"""The weights of a replica, and the optimizer that updates them.
+
+Weights that have not been needed yet may take no memory.
+"""
 
 from __future__ import annotations
 
@@ -22,29 +25,34 @@ from simcluster.workloads.weights_file import WeightsFile, weights_file
 
 
 class Weights(Progress):
-    """The part of a Replica that holds *model*, or the *deferred* one: its parameters come one by one, when needed."""
+    """The part of a Replica that holds its model and optimizer.
+
+    A deferred model gets its parameters one by one, when they are needed.
+    """
 
     computes = True
-    """Whether its tensors have values."""
+    """Whether the replica's tensors have values."""
 
     is_parted = False
-    """Whether this rank trains a part of the model; the whole model is then at rank 0 only."""
+    """Whether this rank trains only a part of the model; then only rank 0 gets the whole model."""
 
     may_stand = False
-    """Whether this rank may come to represent the run: it always has weights."""
+    """Whether this rank may come to represent the run, so that it must always have weights."""
 
     names: list[str]
     _rank: int
     _gathered: WeightsFile | None = None
-    """The whole model as it was last put together here, where only a part of it is held."""
+    """The whole model as it was last gathered here, if this rank holds only a part of it."""
 
     _dropped: tuple[str | None, list[tuple[int, ...]]] | None = None
-    """The hash and the strides of weights that were dropped, until others come."""
+    """The hash and the strides of dropped weights, until new weights arrive."""
 
     def _hold(
         self, model: nn.Module, deferred: DeferredModel | None, make_optimizer: MakeOptimizer, device: torch.device
     ) -> None:
-        self._model, self._deferred, self._make_optimizer = model.train(), deferred, make_optimizer
+        self._model = model.train()
+        self._deferred = deferred
+        self._make_optimizer = make_optimizer
         self.device = device
         if device != HOST and deferred is None:
             self._model.to(device)
@@ -59,7 +67,11 @@ class Weights(Progress):
 
     @property
     def parameters(self) -> list[Tensor]:
-        """The live weights, all of them; those that are not held here are as they were last gathered."""
+        """All live weights.
+
+        Reading this property brings all weights into memory. Weights that this rank does not hold
+        have the values that were gathered last.
+        """
         if self._dropped is not None:
             self._give_memory(self._dropped[1])
         if self._deferred is not None:
@@ -71,14 +83,16 @@ class Weights(Progress):
         return self._live
 
     loads = 0
-    """The calls of `load`."""
+    """The number of calls of `load`."""
 
     def live(self) -> list[Tensor]:
-        """Return the weights as they are in memory, dropped ones too."""
+        """Return the weights as they are in memory, without restoring those that are dropped or
+        absent.
+        """
         return self._live
 
     def changes(self) -> int:
-        """Return a number that grows with every change of the weights."""
+        """Return a number that grows with every in-place change of the weights."""
         return sum(parameter._version for parameter in self._trainable)
 
     @cached_property
@@ -87,21 +101,28 @@ class Weights(Progress):
         return [torch.empty(p.shape, dtype=p.dtype, device="meta") for p in self._trainable]
 
     def initial(self, places: Sequence[int]) -> list[Tensor]:
-        """Return the weights at *places*: live ones, or else new tensors with the values that they begin with."""
+        """Return the weights at indices *places*.
+
+        If the model is deferred, absent weights are returned as new tensors with their initial
+        values.
+        """
         if self._deferred is None:
             return [self._live[place] for place in places]
         return [self._deferred.value(self._trainable[place]).to(self.device) for place in places]
 
     def free(self, places: Sequence[int]) -> None:
-        """Free the memory of the weights at *places*, if only the parts of the model in use are held."""
+        """Free the memory of the weights at indices *places* if the model is held in parts;
+        otherwise do nothing.
+        """
         if self._deferred is not None:
             self._deferred.drop([self._trainable[place] for place in places])
 
     def drop_weights(self) -> None:
-        """Free the weights of a rank that gets others before it next trains; until then they are NaN.
+        """Free the weights of a rank that gets new weights before it trains again. Until then all
+        weights are NaN.
 
-        Buffers and the optimizer's state stay. Weights that share memory stay, too, and those of a model held in parts,
-        which has `free`; and those of a rank that `may_stand` for the run.
+        Buffers and the optimizer's state stay. Weights also stay if they share memory, if the model
+        is held in parts (see `free`), or if this rank `may_stand` for the run.
         """
         memory = {live.untyped_storage().data_ptr(): live.untyped_storage().nbytes() for live in self._live}
         is_apart = len(memory) == len(self._live) and sum(memory.values()) == sum(live.nbytes for live in self._live)
@@ -122,14 +143,15 @@ class Weights(Progress):
 
     @property
     def is_in_parts(self) -> bool:
-        """Whether only the parts of the model in use are held."""
+        """Whether the model is held in parts, so that only weights in use take memory."""
         return self._deferred is not None
 
     def put(self, weights: Mapping[int, Tensor]) -> None:
-        """Take over the *weights* at these places, of a model that is gathered part by part.
+        """Take over *weights*, keyed by index in *parameters*, of a model that is gathered part by
+        part.
 
-        A rank that holds only a part does not keep them in memory: rank 0 has them in a file, any other only hashes
-        them.
+        A rank whose model is held in parts does not keep the weights in memory: rank 0 writes them
+        to a file, and any other rank only hashes them.
         """
         if self._deferred is None:
             for place, given in weights.items():
@@ -147,11 +169,15 @@ class Weights(Progress):
             self._gathered, self._coming = self._coming, None
 
     def weights_file(self) -> WeightsFile | None:
-        """Return a file with all weights; None if the format of such files lacks their dtype."""
+        """Return a file with all weights, or None if the file format lacks their dtype."""
         return self._gathered or weights_file(self.names, self.parameters)
 
     def weights_sha256(self) -> str | None:
-        """Return `weights_sha256` of the weights, dropped ones too; None if nothing is computed."""
+        """Return the hash of the weights, even if they have been dropped; None if they have no
+        values.
+
+        See `weights_sha256`.
+        """
         if self._dropped is not None:
             return self._dropped[0]
         if self._handed_in is not None and self._handed_in.is_complete:
@@ -161,10 +187,11 @@ class Weights(Progress):
         return weights_sha256(self.names, (self.initial([place])[0] for place in range(len(self.names))))
 
     def _load_saved(self, model: Mapping[str, Tensor], optimizer: dict[str, Any]) -> None:
-        """Load what `model_state` and `optimizer_state` returned.
+        """Load *model* and *optimizer*, which `model_state` and `optimizer_state` returned.
 
-        If the model is held in parts, weights wait in a file until a part of them is needed, and the optimizer's state
-        for the first optimizer that is made; what *optimizer* has of other parameters is then dropped.
+        If the model is held in parts, weights wait in a file until they are needed. The optimizer's
+        state waits until the first optimizer is made, which takes the state of its parameters; the
+        rest is dropped.
         """
         if self._deferred is None:
             load_model(self._model, model)
@@ -180,10 +207,12 @@ class Weights(Progress):
         self._stepper, self._saved_optimizer = None, optimizer
 
     def _optimizer_of(self, places: Sequence[int]) -> torch.optim.Optimizer:
-        """Return the optimizer; if the model is held in parts, only of the parameters at *places*."""
+        """Return the optimizer. If the model is held in parts, make one for only the parameters at
+        indices *places*, unless there is one already.
+        """
         if self._deferred is None:
             return self._optimizer
-        if not places:  # its settings are those of any
+        if not places:  # any optimizer will do, since only its settings are read
             return self._stepper or self._make_optimizer([nn.Parameter(torch.zeros(1, device=self.device))])
         self._deferred.fill(self._trainable[place] for place in places)
         if self._stepper is None:
@@ -204,7 +233,9 @@ class Weights(Progress):
         return self._stepper
 
     def _made_optimizer(self, places: Sequence[int]) -> torch.optim.Optimizer:
-        """Return an optimizer of the parameters at *places*, where the saved one stands, if one waits to be loaded."""
+        """Return a new optimizer of the parameters at indices *places*, and load the saved state
+        into it if one is waiting.
+        """
         optimizer = self._make_optimizer([self._trainable[place] for place in places])
         if self._saved_optimizer is not None:
             some = {self.names[place]: self._trainable[place] for place in places}
@@ -214,7 +245,10 @@ class Weights(Progress):
 
 
 class Digest:
-    """The hash of weights that arrive in any order: each is kept only until those before it have arrived."""
+    """A hash of weights that arrive in any order.
+
+    Each tensor is kept only until all tensors before it have arrived.
+    """
 
     def __init__(self, names: Sequence[str]) -> None:
         self._names, self._next = names, 0
@@ -226,7 +260,10 @@ class Digest:
         return self._next == len(self._names)
 
     def add(self, weights: Mapping[int, Tensor]) -> None:
-        """Take *weights* by their places; a second round of them begins a new hash."""
+        """Add *weights*, keyed by index.
+
+        If all weights had arrived before, begin a new hash.
+        """
         if self.is_complete:
             self._next, self._digest = 0, hashlib.sha256()
         self._waiting.update(weights)
@@ -239,7 +276,9 @@ class Digest:
 
 
 def weights_sha256(names: Sequence[str], parameters: Iterable[Tensor]) -> str:
-    """Return one hash over names, dtypes, shapes and bytes, in order: equal only for bitwise equal weights."""
+    """Return a hash of names, dtypes, shapes and bytes, in order. Hashes are equal only for bitwise
+    equal weights.
+    """
     digest = hashlib.sha256()
     for name, parameter in zip(names, parameters, strict=True):
         _add(digest, name, parameter)
@@ -252,7 +291,9 @@ def _add(digest: hashlib._Hash, name: str, parameter: Tensor) -> None:
 
 
 def check_shapes(what: str, names: Sequence[str], expected: Sequence[Tensor], given: Sequence[Tensor]) -> None:
-    """Raise ValueError unless *given*, called *what*, match *expected* in number and shapes."""
+    """Raise ValueError unless *given* matches *expected* in number and shapes. Errors call the
+    tensors *what*.
+    """
     if len(given) != len(expected):
         raise ValueError(f"{len(given)} {what}, but the model has {len(expected)} parameters")
     for name, mine, other in zip(names, expected, given, strict=True):

@@ -1,4 +1,6 @@
-"""The weights of a whole model in a file, for a process that does not hold them all in memory."""
+"""A file of the weights of a whole model, for a process that does not hold all of them in
+memory.
+"""
 
 from __future__ import annotations
 
@@ -12,14 +14,17 @@ from torch import Tensor
 from simcluster.paths.spool import PIECE_BYTES, Spool
 
 WEIGHTS_ORDER = "names"
-"""Key of the tensors' names, in order, in the metadata of a file of weights."""
+"""The key in the metadata of a file of weights under which the tensors' names are listed in
+order.
+"""
 
 
 class WeightsFile:
-    """A safetensors file of tensors with *names*, dtypes and shapes *like* these; each is put and read by its place.
+    """A safetensors file of tensors with *names*, and with the dtypes and shapes of *like*.
 
-    The format sorts tensors; their order, which the hash of the weights depends on, is in the file's metadata. Raises
-    KeyError if the format lacks the dtype of one (complex128).
+    Tensors are written and read by their index in *names*. The format sorts tensors, so the file's
+    metadata lists them in the model's order, on which the hash of the weights depends. Raise
+    KeyError if the format lacks a tensor's dtype (complex128).
     """
 
     def __init__(self, names: Sequence[str], like: Sequence[Tensor]) -> None:
@@ -31,11 +36,11 @@ class WeightsFile:
 
     @property
     def is_complete(self) -> bool:
-        """Whether every tensor has been put."""
+        """Whether every tensor has been written."""
         return not self._missing
 
     def put(self, tensors: Mapping[int, Tensor]) -> None:
-        """Put *tensors*, by their places."""
+        """Write *tensors*, which are keyed by index."""
         for place, tensor in tensors.items():
             octets = _octets(tensor.detach().cpu().contiguous())
             for start in range(0, len(octets), PIECE_BYTES):
@@ -44,7 +49,7 @@ class WeightsFile:
             self._missing.discard(place)
 
     def read_into(self, place: int, target: Tensor) -> None:
-        """Overwrite *target*, which is contiguous, with the tensor at *place*."""
+        """Overwrite *target*, which must be contiguous, with the tensor at index *place*."""
         octets = _octets(target.detach())
         piece = torch.empty(min(len(octets), PIECE_BYTES), dtype=torch.uint8)
         for start in range(0, len(octets), PIECE_BYTES):
@@ -53,7 +58,7 @@ class WeightsFile:
             octets[start : start + PIECE_BYTES] = part
 
     def tensors(self) -> Iterator[Tensor]:
-        """Read all tensors, one at a time."""
+        """Yield all tensors in order, reading one at a time."""
         for place, like in enumerate(self._like):
             tensor = torch.empty(like.shape, dtype=like.dtype)
             self.read_into(place, tensor)
@@ -61,7 +66,7 @@ class WeightsFile:
 
 
 def weights_file(names: Sequence[str], tensors: Sequence[Tensor]) -> WeightsFile | None:
-    """Return a file with *tensors*; None if the format lacks the dtype of one."""
+    """Return a file with *tensors*, or None if the format lacks a tensor's dtype."""
     try:
         file = WeightsFile(names, tensors)
     except KeyError:
@@ -71,14 +76,18 @@ def weights_file(names: Sequence[str], tensors: Sequence[Tensor]) -> WeightsFile
 
 
 def _octets(tensor: Tensor) -> Tensor:
-    """Return the bytes of a contiguous *tensor*. They pass through a small buffer: numpy would pin their memory."""
+    """Return the bytes of a contiguous *tensor*, as a view.
+
+    Callers copy pieces of it, since a numpy array of the view would keep the whole memory alive.
+    """
     return tensor.view(-1).view(torch.uint8)
 
 
 def _header(names: Sequence[str], like: Sequence[Tensor]) -> tuple[bytes, dict[str, int]]:
     """Return (the bytes before the tensors, the start of each tensor), as safetensors writes them.
 
-    The library has the format's names of dtypes and its order, but writes only what is in memory: it gets empty ones.
+    The library knows the format's names of dtypes and its order, but writes only tensors in memory.
+    So it is called with empty tensors, and the shapes and offsets are filled in here.
     """
     empty = {name: torch.empty(0, dtype=tensor.dtype) for name, tensor in zip(names, like, strict=True)}
     known = safetensors.torch.save(empty, {WEIGHTS_ORDER: json.dumps(list(names))})

@@ -1,4 +1,6 @@
-"""A workload: a model, a loss, data with its partition, and an optimizer. Makes one Replica per node.
+"""A workload, which consists of a model, a loss, data with its partition, and an optimizer.
+
+It makes one Replica per node.
 
 def make_workload(*, learning_rate: float = 0.1) -> Workload:
     return Workload(
@@ -48,36 +50,39 @@ from simcluster.workloads.steps import Loss, own_loss
 from simcluster.workloads.timing_replica import TimingReplica
 
 Numerics = Literal["real", "none"]
-"""Whether work is computed, or only timed."""
+"""Whether work is computed ("real") or only timed ("none")."""
 
 
 @dataclass(frozen=True, eq=False)
 class Workload:
-    """Everything that training needs, independent of any cluster.
+    """Everything that training needs, independent of a cluster.
 
-    - *model*: called without arguments, returns a new `nn.Module`; its initial weights come from torch's generator.
-    - *loss*: loss(model(inputs), targets) -> scalar, the mean over the batch; a function, or a module or its class.
-      None: the model computes it, and returns an object or dict with `.loss`; it gets every field of a batch as a
-      keyword argument.
-    - *train*, *test*: (inputs, targets), tensors by name, a list or map-style dataset of pairs or dicts, or a
-      DataLoader of one; read once, see `as_samples`. *train* may be an iterable set, which stays where it is: see
+    - *model*: a function without arguments that returns a new `nn.Module`, with initial weights
+      drawn from torch's generator.
+    - *loss*: a function, a module or the class of a module; loss(model(inputs), targets) returns a
+      scalar, the mean over the batch. If None, the model gets every field of a batch as a keyword
+      argument, and returns an object with `.loss` or a dict with "loss".
+    - *train*, *test*: (inputs, targets), tensors by name, a list or map-style dataset of pairs or
+      dicts, or a DataLoader of such a dataset. They are read once: see `as_samples`. *train* may
+      also be an iterable set, which is not read into memory: see
       `simcluster.workloads.data.iterable.IterableData`. *test* is held out for `Replica.evaluate`.
-    - *optimizer*: a function from a list of parameters to a torch optimizer, such as `sgd(0.1)` and `adamw(0.001)`, or
-      to (optimizer, scheduler). *schedule*: a function from that optimizer to a scheduler. It is stepped after each
-      step of the optimizer.
-    - *batch_size*: samples per step on each rank. *batch_sizes*: the same by rank, if they differ; shards are then in
-      proportion: the partition deals as many as the sizes have units (*batch_size*, their common divisor), and a rank
-      gets several.
-    - *partition*: `iid`, `functools.partial(dirichlet, alpha=0.5)`, or your own.
-    - *clip_norm*: limit on the Euclidean norm of all gradients together; None for no limit.
+    - *optimizer*: a function from a list of parameters to a torch optimizer, such as `sgd(0.1)` or
+      `adamw(0.001)`, or to (optimizer, scheduler). *schedule*: a function from that optimizer to a
+      scheduler. The scheduler is stepped after each step of the optimizer.
+    - *batch_size*: the number of samples per step on each rank. *batch_sizes*: these numbers by
+      rank if they differ; *batch_size* is then their greatest common divisor, and shards are in
+      proportion to them: see `shards_for`.
+    - *partition*: `iid`, `functools.partial(dirichlet, alpha=0.5)`, or a function of your own.
+    - *clip_norm*: the limit on the Euclidean norm of all gradients together; None for no limit.
     - *name*: the workload's name in a device's measured profile; an experiment uses the function's name.
-    - *weights_bytes*: size of the weights, if known without making the model: a run that cannot fit is then refused
-      early.
-    - *tokens*: tokens per sample, of a language model.
-    - *value_free*: whether model, loss and optimizer do the same work whatever the values. With `numerics: none` the
-      costs of a small one are then counted on values, which takes less time than to import what does without them.
+    - *weights_bytes*: the size of the weights, if it is known without making the model; a run that
+      cannot fit in memory is then refused early.
+    - *tokens*: the number of tokens per sample, for a language model.
+    - *value_free*: whether the model, the loss and the optimizer do the same work for all values.
+      With `numerics: none`, the costs of a small workload are then counted on zeros, which is
+      faster than importing torch's compiler.
 
-    Raises UsageError with all problems at once.
+    Raise UsageError with all problems.
     """
 
     model: Callable[[], nn.Module]
@@ -94,14 +99,16 @@ class Workload:
     batch_sizes: tuple[int, ...] = ()
     schedule: MakeSchedule | None = None
     value_free: bool = False
-    # Shared by all replicas; a simulator makes hundreds of them in one process.
+    # All replicas share the following: a simulator makes hundreds of replicas in one process.
     _shards: dict[tuple[int, int], list[Indices]] = field(default_factory=dict, init=False, repr=False)
     _counted: WorkloadFacts = field(default_factory=WorkloadFacts, init=False, repr=False)
     _sizes: dict[int, BatchSizes] = field(default_factory=dict, init=False, repr=False)
     _last: list[weakref.ref[nn.Module]] = field(default_factory=list, init=False, repr=False)
     _sketches: dict[type[Sketch], Sketch] = field(default_factory=dict, init=False, repr=False)
     tried: dict[tuple[object, ...], int] = field(default_factory=dict, init=False, repr=False)
-    """Steps of the replicas that were tried out before a run, by all that they depend on."""
+    """Key -> number of steps of a replica that was tried out before a run. The key contains
+    everything that the number depends on.
+    """
 
     def __post_init__(self) -> None:
         if isinstance(self.loss, type) and issubclass(self.loss, nn.Module):
@@ -122,7 +129,10 @@ class Workload:
         raise_all(problems)
 
     def named(self, name: str) -> Workload:
-        """Return this workload under *name*, unless it has one; data already read or dealt out is reused."""
+        """Return this workload with *name*, or the workload itself if it already has a name.
+
+        Data that has already been read or dealt to ranks is reused.
+        """
         if self.name:
             return self
         twin = copy.copy(self)
@@ -130,42 +140,48 @@ class Workload:
         return twin
 
     def in_memory(self) -> Workload:
-        """Return this workload with data sets as the tensors that were read from them, so that it can be written."""
+        """Return this workload with its data sets as tensors, so that it can be written to a file."""
         read = {name: getattr(self, f"{name}_samples") for name in ("train", "test") if not self._is_plain(name)}
         twin = copy.copy(self)
         twin.__dict__.update(read)
         return twin
 
     def _is_plain(self, name: str) -> bool:
-        """Return whether the data called *name* are tensors already, or a set that is not in memory."""
+        """Return whether the data set called *name* need not be read: it is absent, already in
+        tensors, or an iterable set.
+        """
         data = getattr(self, name)
         return data is None or is_iterable_only(data) or isinstance(data, (tuple, Mapping, TensorDataset, Samples))
 
     def with_batches(self, sizes: Sequence[int]) -> Workload:
-        """Return this workload with batches of *sizes*, by rank."""
+        """Return this workload with the batch sizes *sizes*, one per rank."""
         return replace(self, batch_size=math.gcd(*sizes), batch_sizes=tuple(sizes))
 
     def sizes(self, size: int) -> BatchSizes:
-        """Return the samples per step of each of *size* ranks. Equal sizes fit a group without some of the ranks."""
+        """Return the number of samples per step of each of *size* ranks.
+
+        If all of *batch_sizes* are equal, *size* may be smaller than their number. Raise UsageError
+        if they do not fit *size* ranks.
+        """
         given = self.batch_sizes
         if size < len(given) and len(set(given)) == 1:
             given = given[:size]
         if given and len(given) != size:
             found, expected = f"{len(self.batch_sizes)} sizes", f"{size}, one per rank"
-            raise UsageError(Problem("batch_size", found, expected))
+            raise UsageError("batch_size", found, expected)
         if size not in self._sizes:
             self._sizes[size] = BatchSizes(given or (self.batch_size,) * size)
         return self._sizes[size]
 
     @cached_property
     def train_samples(self) -> Samples:
-        """*train*, in memory; of an iterable set, samples like those that it yields."""
+        """The data set *train* in memory; for an iterable set, the first samples that it yields."""
         own = self.loss is None
         return self.stream.head if self.stream is not None else as_samples(self.train, "train", own_loss=own)
 
     @cached_property
     def stream(self) -> IterableData | None:
-        """*train*, if it is an iterable set."""
+        """The data set *train* if it is an iterable set, otherwise None."""
         if not is_iterable_only(self.train):
             return None
         largest = max(1, self.batch_size, *self.batch_sizes)
@@ -173,41 +189,47 @@ class Workload:
 
     @cached_property
     def test_samples(self) -> Samples | None:
-        """*test*, in memory."""
+        """The data set *test* in memory, or None if there is none."""
         if self.test is None:
             return None
         if is_iterable_only(self.test):
             expected = "one in memory, which is evaluated whole: list(itertools.islice(data, 1000))"
-            raise UsageError(Problem("test", "an iterable set", expected))
+            raise UsageError("test", "an iterable set", expected)
         return as_samples(self.test, "test", own_loss=self.loss is None)
 
     @property
     def digests(self) -> list[str]:
-        """Hashes of the samples and of those held out, to compare between processes."""
+        """Hashes of the training samples and of the held-out samples, for comparisons between
+        processes.
+        """
         return [part.digest() for part in (self.train_samples, self.test_samples) if part is not None]
 
     @cached_property
     def make_optimizer(self) -> MakeOptimizer:
-        """*optimizer*, whose optimizers step their scheduler."""
+        """The factory of optimizers, each with its scheduler if there is one."""
         return with_schedule(self.optimizer, self.schedule)
 
     @property
     def loss_function(self) -> Loss:
-        """*loss*, or the function that reads it from the model's outputs."""
+        """The function *loss*, or if it is None, a function that reads the loss from the model's
+        outputs.
+        """
         return own_loss if self.loss is None else self.loss
 
     @property
     def sketch(self) -> Sketch:
-        """Sizes and costs of the model, found without computing it; one for all replicas."""
+        """Sizes and costs of the model, found without values. All replicas share one sketch."""
         return self._sketch(max(self.batch_sizes, default=self.batch_size))
 
     def is_small(self, samples: int) -> bool:
-        """Return whether the costs of batches of up to *samples* are counted quickly, with values."""
+        """Return whether the costs of batches of up to *samples* samples can be counted quickly, on
+        tensors with values.
+        """
         bytes_ = self.weights_bytes if self.value_free else None
         return bytes_ is not None and is_small(bytes_, samples * (self.tokens or 1))
 
     def _sketch(self, samples: int) -> Sketch:
-        """Return the sketch for batches of up to *samples*."""
+        """Return the sketch for batches of up to *samples* samples."""
         kind = SmallSketch if self.is_small(samples) else Sketch
         if kind not in self._sketches:
             making = self.model, self.loss_function, self.make_optimizer
@@ -222,11 +244,13 @@ class Workload:
 
     @property
     def loss_sums(self) -> bool:
-        """Whether the loss was found to be a sum over samples when a batch was tried."""
+        """Whether a trial batch showed that the loss is a sum over samples."""
         return self._counted.loss_sums
 
     def memory(self, numerics: Numerics = "real") -> MemoryBytes:
-        """Return the bytes that training takes on one node, whatever the algorithm; counted on a separate model."""
+        """Return the memory that training takes on one node whatever the algorithm. It is counted
+        on a separate model.
+        """
         train, batch = self.train_samples, self._a_batch()
         data = [train, *([self.test_samples] if self.test_samples is not None else [])]
         counter = self.sketch if numerics == "none" or self._counted.in_parts else self._counter(0)
@@ -245,29 +269,34 @@ class Workload:
         rehearses: bool = False,
         device: torch.device = HOST,
     ) -> Replica:
-        """Return the replica of *rank* in a world of *size*, for *steps* batches or for *epochs*.
+        """Return the replica of *rank* in a world of *size* ranks, for either *steps* batches or
+        *epochs* passes over the data.
 
-        The initial weights depend on *seed* alone: rank, process and hash seed change no bit of them. The shards depend
-        on *seed* and *size*. Raises UsageError if the data cannot be dealt out to *size* ranks.
+        The initial weights depend only on *seed*: they have the same bits on all ranks, in all
+        processes and for all hash seeds. The shards depend on *seed* and *size*. Raise UsageError
+        if the data cannot be dealt to *size* ranks.
 
-        With *numerics* "none", return a TimingReplica, which holds no data and computes nothing; UsageError is then
-        raised for work that depends on values.
+        If *numerics* is "none", return a TimingReplica, which holds no data and computes nothing.
+        Raise UsageError for work that depends on values.
 
-        *in_parts*: the replica holds no weights until they are needed, each with the bits that it would have had. A
-        model whose initial weights or layers cannot be separated is held whole. *rehearses*: it is made for its costs
-        and never trained, so weights that it would get have only the same distribution.
+        *in_parts*: whether the replica holds no weights until they are needed; each weight then has
+        the same bits as in a whole model. A model whose initial weights or layers cannot be
+        separated is held whole. *rehearses*: whether the replica is only made for its costs and
+        never trained, so that its weights need only have the right distribution.
 
-        *device*: where the replica computes. The initial weights are drawn on the host, and so have the same bits.
+        *device*: the device that computes. Initial weights are drawn on the host, so they have the
+        same bits on all devices.
         """
         if not 0 <= rank < size:
             raise ValueError(f"rank {rank} of {size}")
         if numerics == "none":
             steps = self._steps(size, steps, epochs)
             sizes = self.sizes(size)
-            sketch = self._sketch(sizes.total)  # of a batch that joins those of all ranks
+            # Pipelines compute a batch that joins those of all ranks.
+            sketch = self._sketch(sizes.total)
             return TimingReplica(sketch, self.train_samples, self.test_samples, sizes, steps, rank)
         if any(tensor.is_meta for tensor in self.train_samples.tensors):
-            raise UsageError(Problem("train", "tensors without values", "values, or numerics: none"))
+            raise UsageError("train", "tensors without values", "values, or numerics: none")
         counter, deferred = self._counter(seed), None
         if in_parts:
             counter, deferred = self._in_parts(counter, device, rehearses)
@@ -285,12 +314,15 @@ class Workload:
         )
 
     def _a_batch(self) -> Batch:
-        # A copy: a slice would share the storage of all samples.
+        # Clone: a slice would share the storage of all samples, so the bytes of all samples would
+        # count.
         train, largest = self.train_samples, max(self.batch_sizes, default=self.batch_size)
         return Batch(*train.each(lambda tensor: tensor[:largest].clone()))
 
     def _in_parts(self, whole: Counter, device: torch.device, alike: bool) -> tuple[Counter, DeferredModel | None]:
-        """Return the counter and the model of a replica held in parts; *whole* and None if it cannot be."""
+        """Return (counter, model) of a replica held in parts, or (*whole*, None) if the model
+        cannot be separated.
+        """
         own = {each.name: getattr(whole, each.name) for each in fields(Counter)}
         counter = CounterInParts(**own, sketch=lambda: self.sketch)
         if not counter.fits(self._a_batch()):
@@ -298,9 +330,10 @@ class Workload:
         return counter, DeferredModel(counter.make_model, device, alike=alike)
 
     def shards(self, size: int, seed: int) -> list[Indices]:
-        """Return the sample numbers of each of *size* ranks; none for an iterable set, which has no shards.
+        """Return the sample numbers of each of *size* ranks, or an empty list for an iterable set,
+        which has no shards.
 
-        Raises UsageError if the data cannot be dealt out.
+        Raise UsageError if the data cannot be dealt to *size* ranks.
         """
         if self.stream is not None:
             return []
@@ -316,23 +349,23 @@ class Workload:
             made = self.model()
         if any(last() is made for last in self._last):
             expected = "a new one in each call: each rank has its own"
-            raise UsageError(Problem("model", "a function that returns the same model again", expected))
+            raise UsageError("model", "a function that returns the same model again", expected)
         self._last[:] = [weakref.ref(made)] if isinstance(made, nn.Module) else []
         return made
 
     def _steps(self, size: int, steps: int | None, epochs: float | None) -> int:
         if (steps is None) == (epochs is None):
-            raise UsageError(Problem("stop", f"steps={steps} and epochs={epochs}", "one of the two"))
+            raise UsageError("stop", f"steps={steps} and epochs={epochs}", "one of the two")
         if epochs is not None and self.stream is not None:
             found = f"epochs={epochs} of an iterable set, whose length is unknown"
-            raise UsageError(Problem("stop", found, "steps"))
+            raise UsageError("stop", found, "steps")
         if steps is not None:
             if steps < 1:
-                raise UsageError(Problem("steps", repr(steps), "at least 1"))
+                raise UsageError("steps", repr(steps), "at least 1")
             return steps
         assert epochs is not None
         if not 0 < epochs < math.inf:
-            raise UsageError(Problem("epochs", repr(epochs), "a finite number above 0"))
+            raise UsageError("epochs", repr(epochs), "a finite number above 0")
         steps_per_epoch = -(-len(self.train_samples) // sum(self.sizes(size)))
-        # Rounded first: 0.1 * 30 is slightly more than 3, but means 3.
+        # Round before taking the ceiling: 0.1 * 30 is slightly more than 3.
         return max(1, math.ceil(round(epochs * steps_per_epoch, 9)))

@@ -22,6 +22,8 @@ from simcluster.experiment.read.read import read_experiment
 from simcluster.lm.load.trace import read_trace
 from simcluster.lm.models.open import open_model
 from simcluster.overlays.setting import overlay_of
+from tests.support.levels import sample_of
+from tools.damage import places
 
 VALUES = (
     *(
@@ -82,14 +84,6 @@ WHOLE: dict[str, Any] = {
     "checkpoint": {"every": 3, "keep": 2},
 }
 GENERATED = {"generator": "torus", "rows": 2, "columns": 2, "bandwidth": "1 Gbps", "latency": "1 us"}
-
-
-def places(data: Any) -> list[tuple[Any, Any]]:
-    """(mapping or list, key) of every value in *data*."""
-    found = []
-    for key in data if isinstance(data, dict) else range(len(data)) if isinstance(data, list) else ():
-        found += [(data, key), *places(data[key])]
-    return found
 
 
 @pytest.mark.parametrize("seed", range(4))
@@ -194,7 +188,7 @@ def test_a_graph_of_networkx_with_any_attributes_is_a_topology_and_an_overlay_or
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.parametrize("seed", sample_of(range(3)))
 def test_a_configuration_of_any_model_family_is_planned_for_or_refused(seed: int, tmp_path: Path, command: Any) -> None:
     rng = random.Random(seed)
     for turn in range(10):
@@ -208,7 +202,7 @@ def test_a_configuration_of_any_model_family_is_planned_for_or_refused(seed: int
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.parametrize("seed", sample_of(range(3)))
 def test_a_gguf_file_with_any_metadata_is_planned_for_or_refused(seed: int, tmp_path: Path, command: Any) -> None:
     rng = random.Random(seed)
     for turn in range(10):

@@ -66,7 +66,7 @@ def test_a_node_is_a_fork_or_a_fresh_interpreter_and_ends_when_killed(
     wait_for(lambda: all(gone(pid) for pid in pids.values()))
 
 
-@pytest.mark.slow
+@pytest.mark.exhaustive
 def test_spawned_nodes_end_with_the_bits_of_forked_ones(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     digests = []
     for way in ("", "spawn"):
@@ -77,7 +77,7 @@ def test_spawned_nodes_end_with_the_bits_of_forked_ones(tmp_path: Path, monkeypa
     assert digests == [simulated.summary["weights_sha256"]] * 2
 
 
-@pytest.mark.slow
+@pytest.mark.exhaustive
 def test_a_sweep_by_spawned_workers_has_the_same_table(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     values = {"algorithm.pull_interval": [1, 2]}
     tables = []

@@ -1,4 +1,4 @@
-"""An engine computes with one CPU thread, whatever a topology asks for: predicted so, and refused on real nodes."""
+"""What a node computes on: the device and the threads of its topology, in predictions and in real runs."""
 
 from __future__ import annotations
 
@@ -6,91 +6,67 @@ import json
 from typing import Any
 
 import pytest
+import torch
 
-from simcluster.errors import UsageError
+from simcluster.lm.plan.cluster_model_costs import ClusterModelCosts
 from simcluster.lm.plan.placements import rank
 from simcluster.lm.plan.shape import PRESETS
-from simcluster.lm.plan.shelf import ClusterModelCosts
 from simcluster.lm.plan.times import Lengths
-from simcluster.lm.processor import engine_topology
-from simcluster.topology import Topology, load, loads
-from simcluster.topology.presets.links import DEVICES
-
-ORDERS = ("generate", "serve", "bench serving")
-LOAD = ("--rate", "inf", "--requests", "1", "--prompt-tokens", "8", "--output-tokens", "2")
+from simcluster.lm.processor import NodeProcessor, processors_of
+from simcluster.process.intra_op import one_thread, usable_cores
+from simcluster.topology import Topology, loads
 
 
-def two(device: Any, **keys: Any) -> dict[str, Any]:
-    given = {"device": device} if isinstance(device, str) else device
-    return {"nodes": {"a": given | keys, "b": given | keys}, "links": [{"between": ["a", "b"], "type": "ethernet-1g"}]}
+def two(device: str, **keys: Any) -> Topology:
+    node = {"device": device} | keys
+    return loads({"nodes": {"a": node, "b": node}, "links": [{"between": ["a", "b"], "type": "ethernet-1g"}]})
 
 
-def best(topology: Topology) -> tuple[float, float]:
-    placement = rank(ClusterModelCosts(topology, PRESETS["smollm2"], Lengths()), 1).placements[0]
-    return placement.tokens_per_s, placement.ttft_s
+def first_token_s(topology: Topology) -> float:
+    lengths = Lengths(prompt=512)
+    return rank(ClusterModelCosts(topology, PRESETS["smollm2"], lengths), 1).placements[0].ttft_s
 
 
-@pytest.mark.parametrize("device", DEVICES)
-def test_every_choice_is_predicted_as_the_cpu(device: str) -> None:
-    choices = ["auto", "cuda", "cuda:1", "mps"]
-    expected = best(loads(two(device, compute="cpu")))
-    assert [best(loads(two(device, compute=choice))) for choice in choices] == [expected] * len(choices)
+def test_predictions_are_for_the_threads_and_the_device_that_the_topology_names() -> None:
+    flops = [two("raspberry-pi-5", **keys).device("a").flops_per_s for keys in ({}, {"threads": 1}, {"threads": 9})]
+    assert flops == [60e9, 15e9, 60e9]  # the preset's rate is that of four cores
+    assert two("raspberry-pi-5", threads=1, flops="30 GFLOP/s").device("a").flops_per_s == 30e9, "given numbers stay"
+    assert first_token_s(two("raspberry-pi-5", threads=1)) > 2 * first_token_s(two("raspberry-pi-5"))
+    assert first_token_s(two("mac-mini-m4", compute="auto")) < first_token_s(two("mac-mini-m4", compute="cpu"))
 
 
-def test_one_thread_has_its_part_of_the_arithmetic_and_given_numbers_stay() -> None:
-    def flops_per_s(**keys: Any) -> float:
-        device = engine_topology(loads(two("raspberry-pi-5", **keys))).nodes["a"].device
-        assert device is not None
-        return device.flops_per_s
-
-    assert flops_per_s() == 60e9 / 4
-    assert flops_per_s(flops="30 GFLOP/s") == 30e9
-
-
-def test_a_topology_for_an_engine_stays_as_it_is() -> None:
-    once = engine_topology(load("smolcluster"))
-    assert engine_topology(once) is once
-    plain = loads(two({"flops": "1 TFLOP/s"}))
-    assert engine_topology(plain) is plain
+def test_nodes_of_one_machine_share_its_cores() -> None:
+    nodes = {
+        "a": {"machine": "desk"}, "b": {"machine": "desk"}, "c": {"address": "10.0.0.3"}, "d": {},
+        "e": {"address": "127.0.0.2"}, "f": {"threads": 2, "compute": "auto"},
+    }  # fmt: skip
+    links = [{"between": ["a", other], "type": "ethernet-1g"} for other in "bcdef"]
+    document = {"machines": {"desk": {"cores": 4}}, "links": links}
+    found = processors_of(
+        loads(document | {"nodes": {name: {"flops": "1 GFLOP/s"} | keys for name, keys in nodes.items()}})
+    )
+    assert {name: one.sharing for name, one in found.items()} == {"a": 2, "b": 2, "c": 1, "d": 3, "e": 3, "f": 3}
+    assert (found["f"].compute, found["f"].threads) == ("auto", 2)
 
 
-@pytest.mark.parametrize("backend", ["sockets", "torch"])
-@pytest.mark.parametrize("compute", ["cuda", "cuda:1", "mps"])
-def test_real_nodes_refuse_an_accelerator(backend: str, compute: str) -> None:
-    with pytest.raises(UsageError) as refused:
-        engine_topology(loads(two("x86-laptop", compute=compute)), backend)
-    wrong = f"found '{compute}' on a real node, expected cpu or auto: the engine computes with one CPU thread"
-    assert [str(problem) for problem in refused.value.problems] == [f"nodes.{name}.compute: {wrong}" for name in "ab"]
-    engine_topology(loads(two("x86-laptop", compute="auto")), backend)
+@pytest.mark.parametrize(("threads", "sharing"), [(None, 1), (None, 1000), (3, 1000)])
+def test_a_thread_computes_with_its_nodes_share_of_the_cores(threads: int | None, sharing: int) -> None:
+    with one_thread():  # which restores the number
+        NodeProcessor("cpu", threads, sharing).use_threads()
+        assert torch.get_num_threads() == (threads or max(1, usable_cores() // sharing))
 
 
-@pytest.mark.parametrize("order", ORDERS)
-def test_every_command_refuses_it_before_a_model_is_opened(order: str, command: Any, tmp_path: Any) -> None:
-    (tmp_path / "two.yaml").write_text(json.dumps(two("jetson-orin-nano", compute="cuda")), encoding="utf-8")
-    more = {"generate": ("--prompt", "hi"), "bench serving": LOAD, "serve": ()}[order]
-    code, out, err = command(*order.split(), "two.yaml", "--model", "smollm2", "--backend", "sockets", *more)
-    assert (code, out) == (2, "")
-    assert "nodes.a.compute: found 'cuda' on a real node, expected cpu or auto" in err
+def test_a_real_node_without_the_device_that_its_topology_names_ends_the_run(command: Any, tmp_path: Any) -> None:
+    if torch.cuda.is_available():
+        pytest.skip("this machine has it")
+    (tmp_path / "one.yaml").write_text(json.dumps({"nodes": {"a": {"device": "x86-laptop", "compute": "cuda:0"}}}))
+    code, out, err = command(
+        "generate", "one.yaml", "--model", "smollm2", "--backend", "sockets", "--prompt", "hi", "--max-tokens", "1"
+    )
+    assert code == 1
+    assert "compute: found 'cuda:0', expected auto, or one that this machine has: cpu" in out + err
 
 
-@pytest.mark.parametrize(
-    ("node", "line"),
-    [
-        ("device: jetson-orin-nano, compute: cuda", "compute: cuda is one CPU thread, which is all"),
-        ("device: mac-mini-m4, compute: auto", "compute: auto is one CPU thread, which is all"),
-        ("flops: 14 TFLOP/s, memory_bandwidth: 1 TB/s, compute: cuda", "compute: times of cuda without numbers of the"),
-    ],
-)
-def test_plan_and_generate_say_so(node: str, line: str, command: Any, tmp_path: Any) -> None:
-    (tmp_path / "one.yaml").write_text(f"nodes: {{a: {{{node}}}}}\n", encoding="utf-8")
-    _, out, _ = command("plan", "one.yaml", "--model", "smollm2", "--requests", "1")
-    assert line in out
-    times = ("--weights", "q4", "--prompt-tokens", "8", "--max-tokens", "2")
-    _, _, err = command("generate", "one.yaml", "--model", "8b", *times)
-    assert f"times: {line}" in err
-
-
-def test_a_cpu_has_no_line(command: Any, tmp_path: Any) -> None:
-    (tmp_path / "one.yaml").write_text("nodes: {a: {device: raspberry-pi-5, compute: auto}}\n", encoding="utf-8")
-    _, out, _ = command("plan", "one.yaml", "--model", "smollm2", "--requests", "1")
-    assert "compute:" not in out
+def test_a_limit_on_threads_is_a_whole_number() -> None:
+    with pytest.raises(Exception, match=r"nodes\.a\.threads: found 0, expected a whole number from 1 to 1024"):
+        two("raspberry-pi-5", threads=0)

@@ -70,6 +70,13 @@ def a_stopped_run_resumes_to_the_same_weights(well: Any, stopped: Any, resumed: 
     assert resumed.summary["weights_sha256"] == well.summary["weights_sha256"]
 
 
+@of("repair_crew")
+def one_person_is_too_few_and_two_are_enough(table: Any) -> None:
+    late = table[0.9]
+    assert 1.15 < late[1] / late[2] < 1.25
+    assert late[2] / late[8] < 1.03
+
+
 @of("this_machine")
 def counts_and_weights_hold_exactly(pairs: Any, here: Any) -> None:
     assert all("mnist_mlp/gradient" in node["profile"] for node in here["nodes"].values())

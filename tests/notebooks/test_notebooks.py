@@ -19,6 +19,7 @@ from tests.notebooks.close import close_outlines, outline
 from tests.notebooks.execution import execute, kernel
 from tests.notebooks.outputs import figures_of, is_measured, problems_of, tidy
 from tests.notebooks.source import SOURCES, made_from, read, sources
+from tests.support.levels import sample_of
 from tests.support.root import ROOT
 
 pytestmark = pytest.mark.filterwarnings("ignore")  # the kernel client's own
@@ -36,7 +37,7 @@ def client() -> Iterator[Any]:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("path", SOURCES, ids=by_name)
+@pytest.mark.parametrize("path", sample_of(SOURCES, 5), ids=by_name)
 def test_a_notebook_runs_and_its_answer_holds(path: Path, client: Any, tmp_path: Path) -> None:
     notebook = read(path)
     claims = "from tests.notebooks.claimed import check as check_claims"
@@ -81,29 +82,24 @@ def test_a_claim_that_is_not_true_fails(client: Any, tmp_path: Path) -> None:
     execute(client, nbformat.v4.new_notebook(cells=[]), tmp_path, "assert 'elapsed_s' not in globals()")
 
 
-def test_an_output_that_changed_is_named_and_a_measured_one_may_change() -> None:
+def notebook(text: str, kernels: str = "avx2", tags: tuple[str, ...] = ()) -> Any:
+    """Return a notebook whose only cell has printed *text*."""
     import nbformat
 
-    def notebook(text: str, tags: list[str]) -> Any:
-        output = nbformat.v4.new_output("stream", text=text)
-        cell = nbformat.v4.new_code_cell("print(x)", id="cell-0", outputs=[output], metadata={"tags": tags})
-        return nbformat.v4.new_notebook(cells=[cell])
+    output = nbformat.v4.new_output("stream", text=text)
+    cell = nbformat.v4.new_code_cell("print(x)", id="cell-0", outputs=[output], metadata={"tags": [*tags]})
+    return nbformat.v4.new_notebook(cells=[cell], metadata={"simcluster": {"numerics": kernels}})
 
-    [found] = differences(notebook("1.5\n", []), notebook("2.5\n", []))
+
+def test_an_output_that_changed_is_named_and_a_measured_one_may_change() -> None:
+    [found] = differences(notebook("1.5\n"), notebook("2.5\n"))
     assert "cell-0 differs" in found
     assert "-1.5" in found
     assert "+2.5" in found
-    assert not list(differences(notebook("1.5\n", ["measured"]), notebook("2.5\n", ["measured"])))
+    assert not list(differences(*(notebook(text, tags=("measured",)) for text in ("1.5\n", "2.5\n"))))
 
 
 def test_with_other_kernels_words_are_equal_and_numbers_close() -> None:
-    import nbformat
-
-    def notebook(text: str, kernels: str) -> Any:
-        output = nbformat.v4.new_output("stream", text=text)
-        cell = nbformat.v4.new_code_cell("print(x)", id="cell-0", outputs=[output])
-        return nbformat.v4.new_notebook(cells=[cell], metadata={"simcluster": {"numerics": kernels}})
-
     stored = notebook("loss  0.5421  weights b8af7f84cb8d\n", "avx2")
     nearly = "loss 0.5422  weights 77af7f84cb00\n"
     assert list(differences(stored, notebook(nearly, "avx2")))

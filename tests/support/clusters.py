@@ -16,6 +16,7 @@ from simcluster_backends.sim.cluster import SimCluster
 
 from simcluster.errors import RunError, UsageError
 from simcluster.topology import Device, Link, Node, Topology, loads
+from simcluster.topology import star as generated_star
 from simcluster.transport import Transport
 
 IDEAL = Device("ideal", flops_per_s=1e9)
@@ -29,6 +30,13 @@ def star(
     nodes = {name: Node(name, devices.get(name, IDEAL)) for name in names} | {"sw": Node("sw")}
     links = tuple(Link(name, "sw", bandwidth_Bps, latency_s, duplex) for name in names)  # type: ignore[arg-type]
     return Topology("star", nodes, links)
+
+
+def uneven_star(*flops: str, **links: str) -> dict[str, Any]:
+    """Return the document of a star whose workers compute at rates *flops*, with *links* as its generator has them."""
+    document = dict(generated_star(len(flops), **links).document)
+    document["nodes"] |= {f"n{rank}": {"flops": rate} for rank, rate in enumerate(flops)}
+    return document
 
 
 def pair(bandwidth_Bps: float = 1e6, latency_s: float = 0.0, duplex: str = "full", **link: Any) -> Topology:
@@ -76,7 +84,7 @@ def arrivals(topology: Topology, sizes: Sequence[int], *, seed: int = 0, **optio
     async def sender(node: Transport) -> None:
         async with asyncio.TaskGroup() as group:
             for size in sizes:
-                group.create_task(node.send(1, "t", torch.empty(size, dtype=torch.uint8, device="meta")))
+                group.create_task(node.send(1, "t", block(size)))
 
     async def receiver(node: Transport) -> list[float]:
         times = []
@@ -87,6 +95,11 @@ def arrivals(topology: Topology, sizes: Sequence[int], *, seed: int = 0, **optio
 
     found: list[float] = run(topology, sender, receiver, seed=seed, **options)[1]
     return found
+
+
+def block(size: int) -> torch.Tensor:
+    """Return *size* bytes without values."""
+    return torch.empty(size, dtype=torch.uint8, device="meta")
 
 
 def chain(size: int, bandwidth_Bps: float = 125e6, latency_s: float = 25e-6) -> Topology:

@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterable, Sequence
 
 from simcluster.lm.engine.batch import IssuedBatch
 from simcluster.lm.engine.limits import EngineLimits
+from simcluster.lm.engine.request_source import AnswerToken
 from simcluster.lm.engine.scheduler import Scheduler
 from simcluster.lm.load.answers import AnsweredRequest
 from simcluster.lm.load.arrivals import OfferedRequest
@@ -51,7 +52,8 @@ def driven(
         assert issued is not None, "the scheduler idles although requests wait"
         now_s += time_s(issued)
         for answer in scheduler.take([TOKEN] * sum(piece.samples for piece in issued.batch.pieces)):
-            tokens_s[answer.request].append(now_s)
+            if isinstance(answer, AnswerToken):
+                tokens_s[answer.request].append(now_s)
     assert scheduler.blocks.free == scheduler.blocks.total
     return [
         AnsweredRequest(one.arrival_s, tuple(times), times[-1], len(one.prompt), len(times))

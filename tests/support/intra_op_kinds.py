@@ -50,7 +50,7 @@ def workers() -> int:
     piece = crew.begin("owner", most_threads, hand_over=True)
     piece.wait()
     crew.close()
-    return piece.result()
+    return piece.result
 
 
 @one_thread()

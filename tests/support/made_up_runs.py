@@ -10,7 +10,7 @@ import hashlib
 import math
 from typing import Any
 
-from simcluster.errors import PeerLost
+from simcluster.errors import PeerLost, RunError
 from simcluster.runs.record import RunRecord
 from simcluster.runs.recorder import Recorder
 from simcluster.runs.trace import description, events
@@ -93,7 +93,7 @@ def made_up_run(
     clock = [0.0]
     recorders = [Recorder(rank, name, lambda: clock[0]) for rank, name in enumerate(names)]
     start_s = 0.0
-    error: Exception | None = None
+    error: RunError | None = None
     for step in range(1, steps + 1):
         if step == fail_at_step:
             error = PeerLost(len(names) - 1, names[-1], "no heartbeat for 5 s")

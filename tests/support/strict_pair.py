@@ -9,7 +9,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import torch
-from simcluster_backends.torch import carrier
+from simcluster_backends.torch import device_transfers
 from simcluster_backends.torch.group import TorchGroup, WorldPlace
 from torch import Tensor
 from torch._C._distributed_c10d import Store
@@ -72,4 +72,4 @@ def card(device: torch.device) -> str:
 
 def register() -> None:
     """Let tensors of the stand-in travel by themselves in this process."""
-    carrier.KINDS[NAME] = card, StrictPair
+    device_transfers.KINDS[NAME] = card, StrictPair

@@ -12,6 +12,7 @@ from tools.changed import changed_files, parts_of
     [
         ("simcluster/topology/read/nodes.py", ["tests/core/topology", "tests/whole"]),
         ("simcluster/payload.py", ["tests/core/test_payload.py", "tests/whole"]),
+        ("simcluster/compression/mean.py", ["tests/core/compression", "tests/lab/verify", "tests/whole"]),
         ("simcluster/lab/sweeps/run.py", ["tests/lab/sweeps", "tests/whole"]),
         ("simcluster/lm/plan/plan.py", ["tests/lm/plan", "tests/whole"]),
         ("backends/simcluster_backends/sim/stream.py", ["tests/backends/sim", "tests/whole"]),

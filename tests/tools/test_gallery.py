@@ -13,22 +13,20 @@ import simcluster
 from simcluster.algorithms import ALGORITHMS
 from simcluster.process.kernels import numerics
 from simcluster.runs.record import Span
+from tests.support.levels import sample_of
 from tests.support.root import ROOT
-from tools.gallery import papers
 from tools.gallery.algorithms import SCENES
 from tools.gallery.images import FOLDER, images, is_current
 from tools.gallery.pages.kept import notes
 from tools.gallery.pages.scenes import SCENES as PAGES
-from tools.gallery.papers import Chart, Line, Point
 from tools.gallery.steps import Message, messages
-from tools.gallery.terminal.draw import Row, rows
 
 PAGE = (ROOT / "docs" / "gallery.md").read_text(encoding="utf-8")
 README = (ROOT / "README.md").read_text(encoding="utf-8")
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", images())
+@pytest.mark.parametrize("name", sample_of(images(), 4))
 def test_a_picture_is_drawn_again_to_the_same_bytes(name: str) -> None:
     assert is_current(name, images()[name]()), f"`python -m tools.gallery {name}` draws it again"
 
@@ -74,38 +72,6 @@ def test_a_message_goes_from_its_send_to_the_receipt_with_its_tag() -> None:
         (1, Span("compute", 4.0, 5.0, -1, "", 0)),
     ]
     assert messages(spans) == [Message(0, 1, 1.0, 3.0, 8), Message(0, 1, 0.0, 4.0, 8)]
-
-
-def test_points_are_read_from_names_from_results_and_with_what_was_expected() -> None:
-    found = [
-        {"name": "K = 1", "expected": "0.25 s ± 0.01", "ours": "0.26 s"},
-        {"name": "K = 2", "expected": "above 1", "ours": "2"},
-        {"name": "all", "expected": "falling", "ours": "H=1: 4 s, H=8: 2.5 s"},
-    ]
-    assert papers.points(Line("by name", r"K = (?P<x>\d)"), found) == [Point("1", 0.26, 0.25), Point("2", 2.0, None)]
-    pieces = Line("in one", "all", r"H=(?P<x>\d): (?P<y>[\d.]+) s")
-    assert papers.points(pieces, found) == [Point("1", 4.0, None), Point("8", 2.5, None)]
-    with pytest.raises(ValueError, match="no check gives a point of 'none'"):
-        papers.points(Line("none", "nothing"), found)
-    chart = Chart("p", "<title>", "s", "", (pieces,))
-    assert "&lt;title&gt;" in papers.draw(chart, found)
-
-
-def test_a_terminal_types_a_command_then_shows_its_output_and_cuts_long_ones() -> None:
-    """0.6 s of pause, letters of 35 ms each, and the wait of 1 s, or of 3 s where it took longer."""
-    recorded = [
-        {"command": "a b", "output": "one\ntwo\n", "took_s": 1.0},
-        {"command": "c compare", "output": "\n".join("x" * 100 for _ in range(20)), "took_s": 60.0},
-    ]
-    shown = rows(recorded)
-    assert shown[0] == Row("a b", 0.6, "command")
-    assert [row.words for row in shown[1:4]] == ["one", "two", ""]
-    assert shown[1].at_s == pytest.approx(0.6 + 3 * 0.035 + 1.0)
-    assert shown[4].at_s == pytest.approx(shown[1].at_s + 0.6)
-    assert shown[5].at_s == pytest.approx(shown[4].at_s + 9 * 0.035 + 3.0)
-    # 13 lines of 100 letters in 96 columns are 26, then the ellipsis
-    assert len(shown[5:]) == 27
-    assert shown[-1].words == "..."
 
 
 def test_the_recorded_weights_are_the_same_in_the_simulator_and_over_tcp() -> None:

@@ -15,17 +15,11 @@ import psutil
 import pytest
 from simcluster_backends.sim.cluster import SimCluster
 
+from simcluster.lab.verify.running import TimeIsUp, wall_limit
 from simcluster.process.interrupts import InterruptHandler
 from simcluster.transport import Transport
 from tests.support.clusters import star
 from tests.support.socket_runs import GUARD_S, ROOT, wait_for
-
-SPINS = """
-async def spins(node, replica):
-    print("spinning", flush=True)
-    while True:
-        pass
-"""
 
 
 @pytest.fixture(autouse=True)
@@ -87,19 +81,6 @@ def test_ctrl_c_before_anything_was_run_leaves_nothing(
         wait_for(lambda: ready(process, out))
         interrupted(process)
     assert list(tmp_path.rglob("*")) == []
-
-
-@pytest.mark.slow
-def test_ctrl_c_ends_a_simulated_algorithm_that_never_lets_go(tmp_path: Path) -> None:
-    (tmp_path / "algo.py").write_text(SPINS)
-    (tmp_path / "own.yaml").write_text(
-        "topology: thunderbolt-mesh-4\nalgorithm: {path: algo.py:spins}\nworkload: quadratic\nstop: {steps: 5}\n"
-    )
-    with run("own.yaml", folder=tmp_path) as process:
-        assert process.stdout is not None
-        assert process.stdout.readline() == "spinning\n"
-        interrupted(process)
-    assert sorted(path.name for path in tmp_path.iterdir() if path.name != "__pycache__") == ["algo.py", "own.yaml"]
 
 
 def test_ctrl_c_within_a_task_group_leaves_no_task_behind() -> None:
@@ -189,22 +170,26 @@ def test_a_second_ctrl_c_does_not_repeat_that_the_command_was_interrupted(
     assert (codes, capfd.readouterr().err) == ([130], "" if has_said else "interrupted\n")
 
 
-def test_ctrl_c_waits_for_the_callback_that_runs_so_that_no_task_loses_its_next_step() -> None:
-    cluster = SimCluster(star(3))
+@pytest.mark.parametrize(("number", "raised"), [(signal.SIGINT, KeyboardInterrupt), (signal.SIGALRM, TimeIsUp)])
+def test_a_signal_waits_for_the_callback_that_runs_so_that_no_task_loses_its_next_step(
+    number: signal.Signals, raised: type[BaseException]
+) -> None:
+    cluster = SimCluster(star(2))
     seen: list[str] = []
 
     async def body(node: Transport) -> None:
         if node.rank == 1:
-            signal.raise_signal(signal.SIGINT)
+            signal.raise_signal(number)
             seen.append("the callback went on")
         try:
-            await node.recv((node.rank + 1) % 3, "never")
+            await node.recv(1 - node.rank, "never")
         finally:
-            seen.append("ended")
+            seen.append(f"{node.rank} ended")
 
-    with pytest.raises(KeyboardInterrupt):
-        cluster.run([body] * 3)
+    with pytest.raises(raised), wall_limit(100.0):
+        cluster.run([body] * 2)
     assert seen[0] == "the callback went on"
+    assert sorted(seen[1:]) == ["0 ended", "1 ended"]
     assert all(task.done() for task in cluster.tasks.values())
     assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
 

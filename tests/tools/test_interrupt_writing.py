@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import signal
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -14,16 +14,9 @@ from simcluster.results import load_run
 from simcluster.runs.write import write_run
 from simcluster.topology import load
 from tests.support.made_up_runs import made_up_config, made_up_run, topology_document
+from tests.tools.test_interrupt import default_sigint as default_sigint
 
 TOPOLOGY = load(topology_document())
-
-
-@pytest.fixture(autouse=True)
-def default_sigint() -> Iterator[None]:
-    """Take SIGINT as a terminal's process does: a job that a shell started in the background ignores it."""
-    before = signal.signal(signal.SIGINT, signal.default_int_handler)
-    yield
-    signal.signal(signal.SIGINT, before)
 
 
 def write(folder: Path, seed: int) -> None:

@@ -18,11 +18,12 @@ import pytest
 
 from simcluster.results import compare
 from simcluster.topology import load
+from tests.support.levels import sample_of
 from tests.support.socket_runs import wait_for
 from tools.netns.fidelity import compare_all
 from tools.netns.hosts import LAUNCHER, LAUNCHER_ADDRESS, hosts_of, missing
 from tools.netns.load import awake
-from tools.netns.report import covered, summary, swapped, table
+from tools.netns.report import COLUMNS, covered, row, summary, swapped
 from tools.netns.scenarios import NETWORKS, Network, Size
 
 REASON = missing()
@@ -74,7 +75,7 @@ def test_hosts_have_their_own_settings_and_this_machine_keeps_its(tmp_path: Path
 
 @pytest.mark.slow
 @needs_hosts
-@pytest.mark.parametrize("way", [signal.SIGKILL, signal.SIGTERM, signal.SIGINT])
+@pytest.mark.parametrize("way", sample_of([signal.SIGKILL, signal.SIGTERM, signal.SIGINT]))
 def test_nothing_stays_however_the_builder_ends(way: signal.Signals) -> None:
     code = (
         "import time\n"
@@ -101,7 +102,7 @@ def test_nothing_stays_however_the_builder_ends(way: signal.Signals) -> None:
     wait_for(lambda: not any(psutil.pid_exists(pid) for pid in [*pids, *(relay.pid for relay in relays)]))
 
 
-@pytest.mark.slow
+@pytest.mark.exhaustive
 @needs_hosts
 def test_a_scenario_is_calibrated_run_and_predicted(tmp_path: Path) -> None:
     asked = (tmp_path, [PAIR], ["all_reduce_dp"], [Size(20_000, 6)], 1)
@@ -122,7 +123,9 @@ def test_a_scenario_is_calibrated_run_and_predicted(tmp_path: Path) -> None:
         assert min(outcome.step_s) > 0.016
         assert pair.interval is not None
         assert 0.016 < outcome.intervals[0]["low"] < outcome.intervals[0]["high"]
-    assert len(table(outcomes)) == 3
+    (cells,) = map(row, outcomes)
+    assert len(cells) == len(COLUMNS)
+    assert cells[:3] == ["pair", "all_reduce_dp", "0.08 MB"]
     assert summary(outcomes).startswith("Of 1 scenarios the median error is ")
     # What is there is not made again: not even hosts are built.
     began = (tmp_path / "notes.json").stat().st_mtime_ns

@@ -12,9 +12,9 @@ from simcluster.lm.headers.read import shape_of
 from simcluster.lm.load.arrivals import OfferedRequest
 from simcluster.lm.serving.bench import BenchTarget, bench_cluster
 from simcluster.topology import Device, load
-from tests.lm.models.test_hugging_face import write
 from tests.support import clusters
-from tools.netns.serving.__main__ import Outcome, page, row, summary
+from tests.support.tiny_models import model_of, write_folder
+from tools.netns.serving.__main__ import COLUMNS, TABLE, Outcome, page, row, summary
 from tools.netns.serving.bench import OUTPUT, PROBES, Times, fitted
 from tools.netns.serving.scenarios import ACCELERATORS, LOADS, MODEL, NETWORKS
 
@@ -32,7 +32,7 @@ def test_a_devices_numbers_are_found_in_the_answers_of_a_simulated_one(name: str
     flops_per_s, bytes_per_s = ACCELERATORS[name]
     device = Device("d", flops_per_s, bytes_per_s, work_overhead_s=7e-4)
     cluster = clusters.with_nodes(clusters.star(1), device=device)
-    config = write(tmp_path / "model", MODEL) / "config.json"
+    config = write_folder(tmp_path / "model", model_of(**MODEL)) / "config.json"
     probes = [OfferedRequest(3.0 * turn, prompt, OUTPUT) for turn, prompt in enumerate(PROBES)]
     short, long = bench_cluster(BenchTarget(str(config), placement="alone"), cluster, probes).answers
     found = fitted(shape_of(str(config)), short.ttft_s, long.ttft_s, short.tpot_s or 0.0)
@@ -41,8 +41,7 @@ def test_a_devices_numbers_are_found_in_the_answers_of_a_simulated_one(name: str
 
 
 def test_a_row_has_errors_against_the_mean_of_the_repeats_and_their_spread() -> None:
-    cells = [cell.strip() for cell in row(GOOD).strip("|").split("|")]
-    assert cells == ["pair", "near", "103.0 ms", "100.0 ms", "2.0%", "+3.0%", "50.5 ms", "50.0 ms", "0.0%", "+1.0%"]
+    assert row(GOOD) == ["pair", "near", "103.0 ms", "100.0 ms", "2.0%", "+3.0%", "50.5 ms", "50.0 ms", "0.0%", "+1.0%"]
 
 
 def test_the_summary_counts_scenarios_within_the_goals() -> None:
@@ -52,12 +51,13 @@ def test_the_summary_counts_scenarios_within_the_goals() -> None:
     assert "TPOT: median error 10.5%, worst 20.0%, 1 of 2 scenarios within 2%" in said
     text = page([GOOD, BAD])
     assert said in text
-    assert text.count("| pair |") == 2
+    assert f"](tables/{TABLE}.csv)" in text
+    assert len(row(BAD)) == len(COLUMNS)
 
 
 def test_every_network_places_all_layers_on_hosts_with_accelerators(tmp_path: Path) -> None:
     for placed in NETWORKS:
-        assert sum(placed.layers.values()) == MODEL.layers
+        assert sum(placed.layers.values()) == MODEL["num_hidden_layers"]
         assert set(placed.layers) == set(placed.network.nodes) <= set(ACCELERATORS)
         file = tmp_path / f"{placed.network.name}.yaml"
         file.write_text(yaml.safe_dump(placed.network.document()))

@@ -10,8 +10,9 @@ import pytest
 from simcluster.errors import Deadlock
 from simcluster.lm.engine.scheduler import Scheduler
 from simcluster.lm.request import Request
-from simcluster.lm.serving import seat
-from simcluster.lm.serving.desk import front
+from simcluster.lm.serving import serving_member
+from simcluster.lm.serving.desk import request_broker
+from tests.support.levels import sample_of
 from tools.swarm_serving.draw import drawn
 from tools.swarm_serving.trial import broken, broken_on_processes, broken_when_generated
 
@@ -40,7 +41,7 @@ def test_generate_gives_the_tokens_of_one_process_under_the_same_faults(seed: in
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("seed", [0, 1])
+@pytest.mark.parametrize("seed", sample_of([0, 1], 2))
 def test_real_nodes_that_get_a_signal_do_not_change_a_token(seed: int) -> None:
     assert broken_on_processes(seed) == []
 
@@ -54,7 +55,7 @@ def test_it_finds_a_desk_that_hands_out_the_whole_request_again(monkeypatch: pyt
     def whole(request: Request, tokens: Any) -> Request:
         return request
 
-    monkeypatch.setattr(front, "rest", whole)
+    monkeypatch.setattr(request_broker, "rest", whole)
     assert "other tokens" in found()
 
 
@@ -71,13 +72,13 @@ def test_it_finds_an_engine_that_keeps_the_blocks_of_a_cancelled_request(monkeyp
 
 @pytest.mark.slow
 def test_it_finds_a_group_that_keeps_the_placement_of_before(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(seat, "placed_again", lambda setup, members: setup)
+    monkeypatch.setattr(serving_member, "placed_again", lambda setup, members: setup)
     assert found() != ""
 
 
 @pytest.mark.slow
 def test_it_finds_answers_that_end_as_cancelled_with_their_engine(monkeypatch: pytest.MonkeyPatch) -> None:
-    class Forgetful(front.RequestBroker):
+    class Forgetful(request_broker.RequestBroker):
         def pause(self) -> None:
             for answer in self._answers.values():
                 answer.is_cancelled = True

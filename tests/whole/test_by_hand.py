@@ -6,11 +6,12 @@ from pathlib import Path
 
 import pytest
 
+from tests.support.levels import sample_of
 from tools.by_hand import both
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("portable", [False, True])
+@pytest.mark.parametrize("portable", sample_of([True, False], 2))
 def test_nodes_started_by_hand_end_with_the_simulators_bits(portable: bool, tmp_path: Path) -> None:
     """Products of 256 x 784 x 512 are large enough for OpenMP to part them. All of them: `make by-hand`."""
     simulated, real = both(tmp_path, "all_reduce_dp", 512, 256, portable=portable)

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.support.levels import sample_of
 from tests.support.root import ROOT
 from tests.support.socket_runs import GUARD_S
 
@@ -61,7 +62,7 @@ def test_the_index_lists_every_page_and_there_are_many_questions() -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", ["clock", "contention"])
+@pytest.mark.parametrize("name", sample_of(["contention", "clock"], 2))
 def test_the_cells_of_a_page_are_a_script_that_runs(name: str, tmp_path: Path) -> None:
     page = DOCS / "concepts" / f"{name}.md"
     script = tmp_path / "page.py"

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from simcluster.testing import CHECKS, CHECKS_OF_RESETS, CHECKS_OF_RETURNS, Body, RunBodies, check_transport
+from simcluster.transport import Transport
 from tests.support.clusters import star
 from tests.support.plans import plan
 
@@ -31,9 +32,30 @@ def with_faults_later(bodies: Sequence[Body]) -> list[Any]:
 
 
 def on_sockets(bodies: Sequence[Body]) -> list[Any]:
-    from simcluster_backends.sockets.local import run_bodies
+    from tests.support.socket_cluster import run_bodies
 
     return run_bodies(bodies)
+
+
+def on_torch(bodies: Sequence[Body]) -> list[Any]:
+    from tests.support.torch_cluster import run_bodies
+
+    return run_bodies(bodies)
+
+
+@pytest.mark.parametrize(
+    ("run_bodies", "more"), [(on_the_simulator, set()), (on_sockets, set()), (on_torch, {"carries"})]
+)
+def test_an_algorithm_is_given_the_verbs_of_the_interface_and_cannot_end_a_node(
+    run_bodies: RunBodies, more: set[str]
+) -> None:
+    def verbs(kind: object) -> set[str]:
+        return {name for name in dir(kind) if not name.startswith("_")}
+
+    async def body(node: Transport) -> set[str]:
+        return verbs(node)
+
+    assert run_bodies([body]) == [verbs(Transport) | {"recorder"} | more]
 
 
 @pytest.mark.parametrize("check", CHECKS, ids=lambda check: check.__name__)
@@ -68,7 +90,7 @@ def with_resets_on_the_simulator(bodies: Sequence[Body]) -> list[Any]:
 
 
 def with_resets_on_sockets(bodies: Sequence[Body]) -> list[Any]:
-    from simcluster_backends.sockets.local import run_bodies
+    from tests.support.socket_cluster import run_bodies
 
     return run_bodies(bodies, resets_every_s=0.02)
 

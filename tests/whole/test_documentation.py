@@ -5,15 +5,18 @@ from __future__ import annotations
 import re
 import tomllib
 from pathlib import Path
+from typing import Any
 
 import pytest
 import yaml
 
-from tests.support import english, reference
+import simcluster
 from tests.support.root import PACKAGES, ROOT
+from tools import english, reference
+from tools.by_hand import UNNEEDED
 
 ARCHITECTURE = (ROOT / "docs" / "architecture.md").read_text(encoding="utf-8")
-PAGES = [ROOT / "CHANGELOG.md", *english.documents()]
+PAGES = [ROOT / "CHANGELOG.md", *english.documents(), *(ROOT / "docs" / "history").glob("*.md")]
 
 
 def anchor(heading: str) -> str:
@@ -71,11 +74,24 @@ def test_the_reference_is_that_of_the_commands() -> None:
     assert reference.PAGE.read_text(encoding="utf-8") == reference.page(), "`make reference` writes it again"
 
 
+def test_a_node_needs_all_packages_but_those_that_it_does_without() -> None:
+    (line,) = re.findall(r"pip install (simpy .*)", (ROOT / "docs" / "shelf.md").read_text(encoding="utf-8"))
+    needed = {re.split(r"[<>=]", name)[0] for name in project()["dependencies"]}
+    assert set(line.split()) == needed - set(UNNEEDED)
+
+
+def project() -> dict[str, Any]:
+    found: dict[str, Any] = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+    return found
+
+
 def test_versions_and_licence_agree() -> None:
-    project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
     citation = yaml.safe_load((ROOT / "CITATION.cff").read_text(encoding="utf-8"))
-    assert (citation["version"], citation["license"]) == (project["version"], project["license"])
-    assert (ROOT / "LICENSE").read_text(encoding="utf-8").startswith(f"{project['license']} License")
+    stated = project()
+    assert (citation["version"], citation["license"]) == (stated["version"], stated["license"])
+    assert (ROOT / "LICENSE").read_text(encoding="utf-8").startswith(f"{stated['license']} License")
+    (newest,) = re.findall(r"^## (\S+) \(", (ROOT / "CHANGELOG.md").read_text(encoding="utf-8"), flags=re.MULTILINE)[:1]
+    assert (newest, simcluster.__version__) == (stated["version"], stated["version"])
 
 
 def test_clumsy_forms_are_counted_where_they_stand(tmp_path: Path) -> None:

@@ -14,11 +14,14 @@ import pytest
 import simcluster
 from simcluster.errors import PeerLost
 from simcluster.results import load_run
+from simcluster.topology import star
+from tests.support.levels import sample_of
 from tests.support.root import ROOT
 
 ALGORITHMS = ("sync_ps", "edp", "all_reduce_dp")
 
 DEAD_S = {"sim": 0.05, "sockets": 2.0}
+"""Where nothing is to be lost real nodes have a minute, since a busy machine may hold them up for seconds."""
 AT = {"sim": "5 ms", "sockets": "300 ms"}
 EVERY = {"sim": "1 ms", "sockets": "20 ms"}
 SHORT = {"sim": "10 ms", "sockets": "400 ms"}
@@ -99,11 +102,7 @@ def experiment(algorithm: str, fault: str, backend: str) -> dict[str, Any]:
     spec = {key: times[value] if value in ("SHORT", "EVERY") else value for key, value in FAULTS[fault].items()}
     return {
         "name": "outcomes",
-        "topology": {
-            "name": "star",
-            "nodes": {f"n{i}": {"device": "raspberry-pi-4"} for i in range(3)} | {"sw": {"kind": "switch"}},
-            "links": [{"between": [f"n{i}", "sw"], "bandwidth": "1 Mbps", "latency": "100 us"} for i in range(3)],
-        },
+        "topology": star(3, device="raspberry-pi-4", bandwidth="1 Mbps", latency="100 us").document,
         "algorithm": algorithm,
         "workload": {"name": "quadratic", "batch_size": 8},
         "stop": stop,
@@ -113,7 +112,8 @@ def experiment(algorithm: str, fault: str, backend: str) -> dict[str, Any]:
 
 def run(algorithm: str, fault: str, backend: str, folder: Path) -> tuple[dict[str, Any], PeerLost | None]:
     """(summary, error) of one run, whether it failed or not."""
-    options = {"dead_s": DEAD_S[backend]}
+    short = backend == "sockets" and set(OUTCOMES[fault]) == {ALL_END_WELL}
+    options = {"dead_s": 60.0 if short else DEAD_S[backend]}
     plan, error = experiment(algorithm, fault, backend), None
     try:
         simcluster.run(plan, backend=backend, out=folder, options=options, report=False)
@@ -156,7 +156,8 @@ def test_the_declared_outcome_in_the_simulator(algorithm: str, fault: str, tmp_p
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    ("fault", "algorithm"), [(fault, name) for fault, names in ON_SOCKETS.items() for name in names]
+    ("fault", "algorithm"),
+    [case for fault, names in ON_SOCKETS.items() for case in sample_of([(fault, name) for name in names], 3)],
 )
 def test_the_declared_outcome_on_real_nodes(fault: str, algorithm: str, tmp_path: Path) -> None:
     check(algorithm, fault, "sockets", tmp_path / "run")

@@ -30,6 +30,7 @@ def output(example: str, folder: Path) -> dict[str, Any]:
     """What *example* prints that no processor may change; runs it in *folder*."""
     file, algorithm = EXAMPLES[example]
     summary = simcluster.run(ROOT / file, algorithm=algorithm, out=folder, report=False).summary
+    assert summary["accuracy"] >= 0.9, "nine of ten held-out samples"
     whole = ("name", "algorithm", "topology", "seed", "status", "steps", "elapsed_s", "messages_sent", "bytes_sent")
     node = ("compute_s", "wait_s", "messages_sent", "bytes_sent", "bytes_received")
     return {

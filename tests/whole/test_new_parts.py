@@ -34,11 +34,11 @@ from simcluster.experiment import read_experiment
 from simcluster.fault_plans import kinds
 from simcluster.fault_plans.keys import KINDS, FaultKind, OwnKey
 from simcluster.job import ClusterJob
-from simcluster.schemas import experiment as experiment_schemas
-from simcluster.schemas import topology as topology_schemas
 from simcluster.topology.presets.generators import DEVICE, GENERATORS, LATENCY, RATE, TopologyShape, generator
 from simcluster.transport import Transport
 from tests.support.root import ROOT
+from tools.schemas import experiment as experiment_schemas
+from tools.schemas import topology as topology_schemas
 
 EXPERIMENT: dict[str, Any] = {
     "topology": {"generator": "star", "workers": 3},

@@ -11,8 +11,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
 
 import simcluster
 from simcluster.algorithms import ALGORITHMS
@@ -21,6 +19,7 @@ from simcluster.errors import PeerLost, RunError
 from simcluster.lab.verify.claims import claim_about
 from simcluster.results import load_run
 from tests.core.algorithms.counting import counted
+from tests.support.levels import sample_of
 from tools.outcomes.cases import BOWL, COLUMNS, DEAD, SETTINGS, STEPS, experiment, fault, size_of, table
 from tools.outcomes.held import WORDS, wrong, wrong_failure
 
@@ -109,7 +108,7 @@ def lasts_s(algorithm: str, size: int) -> float:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("size", [2, 3, 5])
+@pytest.mark.parametrize("size", sample_of([2, 3, 5]))
 @pytest.mark.parametrize("algorithm", [*SERVED, *GOSSIP])
 def test_the_table_holds_with_any_number_of_nodes(algorithm: str, size: int) -> None:
     """With two nodes every fault is one of the only worker, neighbour or partner."""
@@ -188,37 +187,3 @@ def undisturbed_first_loss(algorithm: str) -> float:
     keys = experiment(algorithm, {"steps": 1})
     with tempfile.TemporaryDirectory() as folder:
         return float(simcluster.run(keys, out=folder, report=False).summary["loss"])
-
-
-SHARES = st.floats(0.001, 1.0)
-EVENTS = st.one_of(
-    st.fixed_dictionaries({"kind": st.just("restart"), "at": SHARES, "after": st.floats(0.001, 0.4)}),
-    st.fixed_dictionaries({"kind": st.just("leave"), "at": SHARES, "notice": st.floats(0.001, 1.0)}),
-    st.fixed_dictionaries({"kind": st.just("hang"), "at": SHARES, "for": st.floats(0.001, 0.5)}),
-    st.fixed_dictionaries({"kind": st.sampled_from(["crash", "join"]), "at": SHARES}),
-)
-
-
-@pytest.mark.slow
-@settings(max_examples=25, deadline=None)
-@given(st.sampled_from(COUNTED), st.dictionaries(st.integers(1, 3), EVENTS, min_size=1), st.booleans())
-def test_whatever_happens_to_whichever_workers_a_served_run_ends_and_its_ledger_is_that_of_the_server(
-    algorithm: str, events: dict[int, dict[str, Any]], server_trains: bool
-) -> None:
-    whole_s = undisturbed(algorithm)["elapsed_s"]
-    plan = [
-        {key: f"{value * whole_s:.9f} s" if isinstance(value, float) else value for key, value in event.items()}
-        | {"node": f"n{rank}"}
-        for rank, event in events.items()
-    ]
-    keys = experiment(algorithm, {"steps": STEPS}) | {"faults": plan}
-    keys["algorithm"]["server_trains"] = server_trains
-    with tempfile.TemporaryDirectory() as folder:
-        try:
-            simcluster.run(keys, out=folder, options={"dead_s": DEAD * whole_s}, report=False)
-        except PeerLost:
-            assert not server_trains, "only a server that has nobody left may end so"
-        found = load_run(Path(folder))
-        if found.summary["status"] == "done":
-            applied = found.metrics.query("name == 'applied'").value.max()
-            assert found.summary["samples"]["used"] == BOWL["batch_size"] * applied

@@ -54,16 +54,6 @@ def test_what_is_said_to_be_missed_must_be_missed_and_nothing_else() -> None:
     assert honest.surprises([]) == ["nothing was measured"]
 
 
-def test_a_page_has_a_line_for_each_paper_with_its_verdict_and_what_is_missed() -> None:
-    written = page({name: [YES, NO] for name in names()})
-    assert written.count("| 1 of 2; two: 3 (expected 2) | partly |") == len(names())
-    for name in names():
-        assert f'| <a id="{name}"></a>[{paper(name).title}](../experiments/papers/{files()[name]}) | ' in written
-    assert "| 1 of 1; one: 1 (expected 1) | reproduced |" in page({"ssp": [YES]})
-    assert "| Ho and others 2013 | Workers that may lead" in written
-    assert "| Thakur, Rabenseifner and Gropp 2005 |" in written
-
-
 def test_the_site_has_each_paper_with_its_checks_and_why_something_is_missed() -> None:
     written = details()
     for name in names():

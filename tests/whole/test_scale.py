@@ -9,7 +9,6 @@ from pathlib import Path
 
 import pytest
 
-import simcluster
 from tests.support.root import ROOT
 
 SCRIPT = """
@@ -42,21 +41,3 @@ def test_a_gpt_of_70_billion_parameters_needs_little_memory_however_many_nodes_t
     # The peak of two, then of both: 98 nodes more may cost a megabyte each. At 1,024 that is half of the 2 GB that are
     # promised.
     assert answers[100]["peak_mb"] - answers[2]["peak_mb"] < 98
-
-
-@pytest.mark.slow
-def test_the_report_of_many_nodes_can_be_written(tmp_path: Path) -> None:
-    run = simcluster.run(
-        {
-            "topology": {"generator": "star", "workers": 200},
-            "algorithm": "sync_ps",
-            "workload": "quadratic",
-            "stop": {"steps": 2},
-            "numerics": "none",
-        },
-        out=tmp_path / "run",
-    )
-    # 199 pushes and 199 replies a step.
-    assert run.summary["messages_sent"] == 2 * 2 * 199
-    # plotly.js is 5 MB of it.
-    assert (tmp_path / "run" / "report.html").stat().st_size < 8e6

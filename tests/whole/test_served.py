@@ -9,6 +9,7 @@ import pytest
 
 import simcluster
 from simcluster.results import Run
+from tests.support.levels import sample_of
 
 SETTINGS: list[dict[str, Any]] = [
     {"name": "sync_ps", "wait_for": 2, "cancel_late": True},
@@ -22,12 +23,10 @@ STEPS = 25
 
 
 def run(algorithm: dict[str, Any], folder: Path, **keys: Any) -> Run:
-    nodes: dict[str, Any] = {f"n{rank}": {"device": "x86-laptop"} for rank in range(3)}
-    links = [{"between": [name, "sw"], "type": "ethernet-1g"} for name in nodes]
     return simcluster.run(
         {
             "name": "served",
-            "topology": {"name": "star", "nodes": {**nodes, "sw": {"kind": "switch"}}, "links": links},
+            "topology": {"generator": "star", "workers": 3},
             "algorithm": algorithm,
             "workload": {"name": "mnist_mlp", "hidden": 32, "batch_size": 64},
             "stop": {"steps": STEPS},
@@ -46,7 +45,7 @@ def last(done: Run, name: str) -> dict[str, int]:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("algorithm", SETTINGS, ids=str)
+@pytest.mark.parametrize("algorithm", sample_of(SETTINGS, 2), ids=str)
 def test_every_push_is_accounted_for_on_real_nodes(algorithm: dict[str, Any], tmp_path: Path) -> None:
     done = run(algorithm, tmp_path / "run")
     assert done.summary["status"] == "done"
@@ -56,20 +55,3 @@ def test_every_push_is_accounted_for_on_real_nodes(algorithm: dict[str, Any], tm
     if algorithm["name"] in ("sync_ps", "k_sync"):
         assert applied == STEPS * algorithm.get("k", algorithm.get("wait_for"))
         assert len({node["weights_sha256"] for node in done.summary["nodes"].values()}) == 1
-
-
-@pytest.mark.slow
-def test_backup_workers_replace_one_that_is_lost_on_real_nodes(tmp_path: Path) -> None:
-    done = run(
-        {"name": "sync_ps", "wait_for": 2, "cancel_late": True},
-        tmp_path / "run",
-        stop={"steps": 100_000, "time": "2 s"},
-        faults=[{"kind": "crash", "node": "n2", "at": "500 ms"}],
-    )
-    assert done.summary["status"] == "done"
-    assert set(done.summary["lost"]) == {"n2"}
-    steps = done.metrics[(done.metrics.name == "contributions") & (done.metrics.time_s > 1.0)]
-    values = steps.value.tolist()
-    # The server's clock may end a moment behind the other worker's: it is then all that is left.
-    assert values == sorted(values, reverse=True)
-    assert values[0] == 2.0

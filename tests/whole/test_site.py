@@ -89,6 +89,20 @@ def test_a_row_of_a_paper_leads_to_its_section() -> None:
     assert rows == re.findall(r'^## <a id="(\w+)"></a>', whole, re.M)
 
 
+def test_a_table_of_measurements_is_in_its_page() -> None:
+    from support.sources import expand
+
+    named = [
+        name
+        for page in DOCS.glob("*.md")
+        for name in re.findall(r"^\[[^\]]+\]\(tables/([\w-]+)\.csv\)$", page.read_text(encoding="utf-8"), re.M)
+    ]
+    assert sorted(named) == sorted(path.stem for path in (DOCS / "tables").iterdir())
+    whole = expand((DOCS / "fidelity.md").read_text(encoding="utf-8"))
+    assert len(re.findall(r"^\| star \| sync_ps \| 0.2 MB \| [\d.]+ \|", whole, re.M)) == 2
+    assert "| --- | --- | ---: | ---: | ---: | ---: | ---: | ---: | ---: | ---: |" in whole
+
+
 def test_the_configuration_loads(monkeypatch: pytest.MonkeyPatch) -> None:
     pytest.importorskip("sphinx", reason="the extra `docs` is not installed")
     for name in ("PYTHONPATH", "IPYTHONDIR"):

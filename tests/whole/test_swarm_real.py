@@ -14,15 +14,13 @@ from simcluster.algorithms import ALGORITHMS
 from simcluster.errors import UsageError
 from simcluster.experiment import read_experiment
 from tests.support.socket_runs import free_port, wait_for
-from tools.mutants.trial import ROOT
-from tools.swarm_real.checks import _raised, check_end
-from tools.swarm_real.defects import PLANTED
+from tools.swarm_real.checks import check_end
 from tools.swarm_real.draw import AS_FAULT, FROM_OUTSIDE, PLANNED, draw
 from tools.swarm_real.happened import as_played
 from tools.swarm_real.launcher import Launcher
 from tools.swarm_real.play import Lived
 from tools.swarm_real.telling import told
-from tools.swarm_real.trial import Launchers, Verdict, try_seed
+from tools.swarm_real.trial import Launchers, try_seed
 
 SEEDS = (1, 6, 21)
 """A kill and a short stop of a run that forms its group again; a request to leave; see the test of them."""
@@ -88,15 +86,6 @@ def test_a_command_that_does_not_end_or_leaves_something_breaks_a_promise(tmp_pa
     assert broken == ["nothing is left behind", "the exit code is that of the outcome"]
 
 
-def test_of_a_traceback_the_error_is_found_also_in_a_group() -> None:
-    alone = "Traceback (most recent call last):\n  File 'a'\n    x\n    ^\nValueError: no\n"
-    group = (
-        "  + Exception Group Traceback (most recent call last):\n  |   File 'a'\n  | ExceptionGroup: two\n  +-+---- 1\n"
-    )
-    inside = "    | Traceback (most recent call last):\n    |   File 'b'\n    | a.PeerLost: rank 1\n    +-----\n"
-    assert list(_raised(alone + group + inside)) == ["ValueError: no", "ExceptionGroup: two", "a.PeerLost: rank 1"]
-
-
 def test_a_process_of_a_command_is_found_when_it_is_left(tmp_path: Path) -> None:
     launcher, key = Launcher(stays=False), tmp_path / "key"
     write_key(key, generate_key())
@@ -104,16 +93,3 @@ def test_a_process_of_a_command_is_found_when_it_is_left(tmp_path: Path) -> None
     wait_for(launcher.left)  # it looks for its launcher for a minute
     launcher.close()
     assert not launcher.left()
-
-
-def test_a_violation_is_told_in_a_line_that_replays_it() -> None:
-    verdict = Verdict(draw(7), [("a run ends", "it\nwas there"), ("samples", "")])
-    (line,) = told(verdict)
-    assert line.startswith("python -m tools.swarm_real --seed 7  # easgd: a run ends: it was there (and 1 more)")
-
-
-@pytest.mark.slow
-def test_every_planted_defect_can_be_planted() -> None:
-    for planted in PLANTED:
-        planted.mutant.put_into((ROOT / planted.mutant.file).read_text(encoding="utf-8"))
-        assert set(planted.kinds) <= {*PLANNED, *FROM_OUTSIDE}

@@ -1,1 +1,1 @@
-"""Measurements, as ratios and costs in one run of `make bench`; never a test, since no timing is a promise."""
+"""Benchmarks for `make bench`: ratios and costs. They are not tests, since timings vary."""

@@ -1,9 +1,10 @@
-"""Many workers, few of which train at a time: CPU time and memory of a run as the cluster grows.
+"""CPU time and memory of a run as the number of workers grows, if only 100 train at a time.
 
 python -m tools.benchmarks.cohort [--largest N] [--rounds R] [--real] [--keep]
 
-Each size runs in a fresh process: `fedbuff` with 100 workers at a time, ten steps each; timing only, or with --real on
-four samples for each worker in a file that is mapped into memory. --keep: what a run costs that keeps all models.
+Each size runs `fedbuff` in a fresh process; a worker trains for ten steps. By default, runs are
+timing only. With --real, each worker trains on four samples in a memory-mapped file. With --keep,
+workers keep their models after training, to show the cost of that.
 """
 
 from __future__ import annotations
@@ -27,15 +28,18 @@ from simcluster.process.memory import peak_rss_bytes
 from simcluster.workloads import Replica, Workload, sgd
 
 SIZES = (1024, 8192, 32768, 131072)
-PLACES, STEPS = 100, 10
-SAMPLES, FEATURES, HIDDEN = 4, 64, 1024
-"""Samples of each worker, numbers of each, and hidden units: 270 kB of weights."""
+PLACES = 100
+STEPS = 10
+SAMPLES = 4
+FEATURES = 64
+HIDDEN = 1024
+"""Samples per worker, numbers per sample, and hidden units. The weights take 270 kB."""
 
 WRITTEN_AT_ONCE = 1024
 
 
 def write_samples(file: Path, workers: int) -> None:
-    """Write the training set of *workers* to *file*, a piece at a time."""
+    """Write the training set of *workers* to *file*, one piece at a time."""
     rng = np.random.default_rng(0)
     with file.open("wb") as out:
         for _ in range(0, workers, WRITTEN_AT_ONCE):
@@ -44,7 +48,8 @@ def write_samples(file: Path, workers: int) -> None:
 
 
 def mapped(*, file: str) -> Workload:
-    """Return a workload with a training set that stays in *file*; its samples are read when they are drawn."""
+    """Return a workload that reads its samples from *file* when it draws them."""
+    # Copy on write, since torch requires writable memory.
     inputs = np.memmap(file, np.float32, mode="c").reshape(-1, FEATURES)
     train = torch.from_numpy(inputs), torch.zeros(len(inputs), dtype=torch.long)
     model = partial(_model, FEATURES, HIDDEN)
@@ -56,7 +61,7 @@ def _model(features: int, hidden: int) -> nn.Module:
 
 
 def measure(workers: int, rounds: int, real: bool) -> dict[str, float]:
-    """Return what a run costs this process, which must not have run anything before."""
+    """Return the costs of a run in this process. It must be the first run in this process."""
     import simcluster
 
     star = {"generator": "star", "workers": workers, "bandwidth": "1 Gbps", "latency": "50 us"}
@@ -67,7 +72,8 @@ def measure(workers: int, rounds: int, real: bool) -> dict[str, float]:
         if real:
             write_samples(Path(out) / "inputs", workers)
             plan["workload"] = {"path": f"{__file__}:mapped", "file": f"{out}/inputs"}
-        began_s, began_wall_s = time.process_time(), time.perf_counter()
+        began_s = time.process_time()
+        began_wall_s = time.perf_counter()
         run = simcluster.run(plan, out=f"{out}/run", report=False)
         found = {"cpu_s": time.process_time() - began_s, "wall_s": time.perf_counter() - began_wall_s}
     found |= {"peak_bytes": peak_rss_bytes()}
@@ -75,7 +81,7 @@ def measure(workers: int, rounds: int, real: bool) -> dict[str, float]:
 
 
 def measured(workers: int, rounds: int, *options: str) -> dict[str, float]:
-    """Return what a run costs a fresh process."""
+    """Return the costs of a run in a fresh process."""
     command = [sys.executable, "-m", "tools.benchmarks.cohort", "--size", str(workers), "--rounds", str(rounds)]
     done = subprocess.run([*command, *options], capture_output=True, text=True, check=True)
     found: dict[str, float] = json.loads(done.stdout.splitlines()[-1])
@@ -83,7 +89,10 @@ def measured(workers: int, rounds: int, *options: str) -> dict[str, float]:
 
 
 def idle_bytes(small: Mapping[str, float], large: Mapping[str, float]) -> float:
-    """Return the memory of a worker that is never called: how peaks grow with the workers. 0 for one size."""
+    """Return the memory per idle worker: additional peak memory divided by additional workers.
+
+    Return 0 if both runs have the same size.
+    """
     more = large["workers"] - small["workers"]
     return (large["peak_bytes"] - small["peak_bytes"]) / more if more else 0.0
 
@@ -95,17 +104,18 @@ def main() -> None:
     parser.add_argument("--real", action="store_true", help="train, in place of timing only")
     parser.add_argument("--keep", action="store_true", help="let workers keep their models when they have trained")
     parser.add_argument("--size", type=int, help=argparse.SUPPRESS)
-    asked = parser.parse_args()
-    if asked.size:
-        if asked.keep:
+    arguments = parser.parse_args()
+    if arguments.size:
+        if arguments.keep:
             Replica.drop_weights = lambda self: None  # type: ignore[method-assign]
-        print(json.dumps(measure(asked.size, asked.rounds, asked.real)))
+        print(json.dumps(measure(arguments.size, arguments.rounds, arguments.real)))
         return
-    show(asked.largest, asked.rounds, *(f"--{name}" for name in ("real", "keep") if vars(asked)[name]))
+    options = [f"--{name}" for name in ("real", "keep") if vars(arguments)[name]]
+    show(arguments.largest, arguments.rounds, *options)
 
 
 def show(largest: int, rounds: int, *options: str) -> None:
-    """Print what a run of each size up to *largest* costs."""
+    """Print the costs of one run for each size up to *largest*."""
     print(f"{PLACES} workers at a time, {rounds} rounds of {STEPS} steps each; ratios to {SIZES[0]:,} workers")
     first: dict[str, float] = {}
     for size in (size for size in SIZES if size <= largest):

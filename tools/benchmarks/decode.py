@@ -1,121 +1,143 @@
-"""`python -m tools.benchmarks.decode`: tokens of a model of SmolLM2's shape, relative to a plain torch loop.
+"""`python -m tools.benchmarks.decode`: the speed of the engine relative to a loop with transformers.
 
-The loop does for one sequence what any decoder must: `F.linear`, `F.rms_norm`, a rotation from a table,
-`F.scaled_dot_product_attention` over a cache that exists already. Weights are random; both sides have the same ones and
-one core. docs/inference.md has the ratios.
+Both sides decode with SmolLM2's weights, on one core. The loop is transformers' own model with its
+own cache, and takes the token with the highest score. docs/inference.md has the ratios. With
+`--llama N`, llama.cpp is compared instead, on N threads, with files that it has made of the model.
 """
 
 from __future__ import annotations
 
+import argparse
+import logging
+from functools import partial
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
+
 import torch
-from torch import Tensor
-from torch.nn import functional
 
-from simcluster.lm.models.architecture import Architecture, Precision
-from simcluster.lm.models.decoder import DecoderShare, SequencePart
+from simcluster.compute import HOST
+from simcluster.lm.engine.limits import EngineLimits
+from simcluster.lm.engine.stage import StageModel
+from simcluster.lm.formats import FORMATS, Precision
+from simcluster.lm.models.model_share import ModelShare, SequencePart
+from simcluster.lm.models.open import open_model
+from simcluster.lm.other_engines.choice import other_model
 from simcluster.process.intra_op import use_one_thread
-from tools.benchmarks.timing import Work, compare
+from tools.benchmarks.timing import Work, compare, cpu_s, wall_s
 
-SMOLLM2 = Architecture(30, 576, 9, 3, 64, 1536, 49152, 2048, gated=True, tied=True, rope_base=1e5, pairs="half")
-CONTEXT, TOKENS, PROMPT = 256, 8, 512
-
-
-def weights(a: Architecture) -> dict[tuple[str, int | None], Tensor]:
-    """Return random weights of *a* by name and layer."""
-    generator = torch.Generator().manual_seed(0)
-    names = [("embedding", None), ("norm", None), *((name, i) for i in range(a.layers) for name in a.layer_names())]
-    return {key: torch.randn(a.shapes(key[0]), generator=generator) * 0.02 for key in names}
+CONTEXT = 256
+TOKENS = 8
+PROMPT = 512
+LLAMA_ROUNDS = 5
+LLAMA_FILES: tuple[tuple[str, int, Precision], ...] = (("F32", 0, "f32"), ("Q4_0", 2, "q4"))
+"""Formats of llama.cpp's files, their codes in its quantiser, and the formats of this engine."""
 
 
-class Loop:
-    """The plain loop over one sequence."""
+def plain_model(share: ModelShare) -> Any:
+    """Return transformers' whole model with the weights of *share*."""
+    from transformers import AutoModelForCausalLM
 
-    def __init__(self, a: Architecture, tensors: dict[tuple[str, int | None], Tensor]) -> None:
-        self.a, self.weights = a, tensors
-        size = (a.layers, 1, a.kv_heads, a.context, a.head_width)
-        self.keys, self.values, self.length = torch.zeros(size), torch.zeros(size), 0
-        steps = 1 / a.rope_base ** (torch.arange(0, a.head_width, 2) / a.head_width)  # type: ignore[operator]
-        angles = torch.outer(torch.arange(a.context), steps)
-        self.cosines, self.sines = angles.cos().repeat(1, 2), angles.sin().repeat(1, 2)
-
-    def rotated(self, heads: Tensor, span: slice) -> Tensor:
-        first, second = heads.chunk(2, -1)
-        return heads * self.cosines[span] + torch.cat((-second, first), -1) * self.sines[span]
-
-    @torch.no_grad()
-    def forward(self, tokens: Tensor) -> Tensor:
-        """Return the logits of the last of *tokens*."""
-        a, w, count = self.a, self.weights, len(tokens)
-        span, end = slice(self.length, self.length + count), self.length + count
-        stream = functional.embedding(tokens, w["embedding", None])
-        for i in range(a.layers):
-            x = functional.rms_norm(stream, (a.width,), w["norm_attention", i], a.epsilon)
-            query, key, value = (
-                functional.linear(x, w[name, i]).view(count, -1, a.head_width).transpose(0, 1)[None]
-                for name in ("query", "key", "value")
-            )
-            query, key = self.rotated(query, span), self.rotated(key, span)
-            self.keys[i, :, :, span], self.values[i, :, :, span] = key, value
-            mixed = functional.scaled_dot_product_attention(
-                query, self.keys[i, :, :, :end], self.values[i, :, :, :end], is_causal=count > 1, enable_gqa=True
-            )
-            stream = stream + functional.linear(mixed[0].transpose(0, 1).reshape(count, -1), w["merge", i])
-            x = functional.rms_norm(stream, (a.width,), w["norm_feed", i], a.epsilon)
-            inner = functional.silu(functional.linear(x, w["gate", i])) * functional.linear(x, w["up", i])
-            stream = stream + functional.linear(inner, w["down", i])
-        self.length = end
-        last = functional.rms_norm(stream[-1:], (a.width,), w["norm", None], a.epsilon)
-        return functional.linear(last, w["embedding", None])
+    model = AutoModelForCausalLM.from_config(share.config, attn_implementation="sdpa", dtype=torch.float32)
+    model.load_state_dict(share.state(), assign=True)
+    model.tie_weights()
+    return model.eval()
 
 
-def decoding(share: DecoderShare, sequences: int) -> Work:
-    """Return the work of TOKENS tokens for each of *sequences* after CONTEXT others."""
-    caches = [share.cache(CONTEXT + TOKENS) for _ in range(sequences)]
+def plain_decoding(model: Any) -> Work:
+    """Return a function that decodes TOKENS tokens after CONTEXT tokens."""
+    from transformers import DynamicCache
 
+    with torch.inference_mode():
+        start = DynamicCache(config=model.config)
+        model(input_ids=torch.arange(CONTEXT)[None], cache=start, use_cache=True)
+
+    @torch.inference_mode()
     def work() -> None:
-        for cache in caches:
-            cache.length = CONTEXT
-        for token in range(TOKENS):
-            share.forward([SequencePart(cache, torch.tensor([token])) for cache in caches])
+        token = torch.tensor([[0]])
+        for _ in range(TOKENS):
+            token = model(input_ids=token, cache=start, use_cache=True).logits.argmax(-1)
+        start.crop(-TOKENS)
 
     return work
 
 
+def decoding(share: StageModel, sequences: int) -> Work:
+    """Return a function that decodes TOKENS tokens for each of *sequences* after CONTEXT tokens."""
+    caches = [share.cache(CONTEXT + TOKENS) for _ in range(sequences)]
+    for cache in caches:
+        share.forward([SequencePart(cache, torch.arange(CONTEXT))], last=[1])
+
+    def work() -> None:
+        for cache in caches:
+            cache.length = CONTEXT
+        tokens = [torch.tensor([0])] * sequences
+        for _ in range(TOKENS):
+            found = share.forward([SequencePart(*pair) for pair in zip(caches, tokens, strict=True)])
+            tokens = [one.argmax(-1) for one in found]
+
+    return work
+
+
+def prefilling(share: StageModel) -> Work:
+    """Return a function that computes a prompt of PROMPT tokens."""
+    return lambda: share.forward([SequencePart(share.cache(PROMPT), torch.arange(PROMPT))], last=[1])
+
+
+def compare_llama(model: str, threads: int) -> None:
+    """Print the speeds of the engine relative to llama.cpp's, in f32 and in 4 bits, on *threads*."""
+    import llama_cpp
+
+    logging.getLogger("llama-cpp-python").setLevel(logging.CRITICAL)  # it prints a line for each tensor
+    torch.set_num_threads(threads)
+    clock = cpu_s if threads == 1 else wall_s
+    limits = EngineLimits(2 * PROMPT // 16, PROMPT, 0, chunk_tokens=PROMPT, running=4)
+    for kind, code, precision in LLAMA_FILES:
+        with TemporaryDirectory() as folder:
+            path = Path(folder) / f"{kind}.gguf"
+            params = llama_cpp.llama_model_quantize_default_params()
+            params.ftype, params.allow_requantize = code, True
+            whole = str(open_model(model).path).encode()
+            if llama_cpp.llama_model_quantize(whole, str(path).encode(), params) != 0:
+                raise SystemExit(f"llama.cpp cannot write {kind}")
+            file = open_model(str(path))
+            ours = file.share(0, file.shape.layers, precision)
+            theirs = other_model("llama.cpp", file, limits, HOST)
+            for name, work in (("decode", partial(decoding, sequences=1)), ("prompt", prefilling)):
+                found = compare(work(ours), work(theirs), LLAMA_ROUNDS, clock)
+                print(f"{kind}, {name}, {threads} threads: {1 / found.ratio:.2f} times the tokens/s of llama.cpp")
+
+
 def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--model", default="smollm2", help="A name or path, as for `generate`.")
+    parser.add_argument("--formats", nargs="*", default=list(FORMATS)[1:], help="Formats to compare with f32.")
+    parser.add_argument("--llama", type=int, metavar="N", help="Compare with llama.cpp on N threads.")
+    given = parser.parse_args()
+    if given.llama:
+        compare_llama(given.model, given.llama)
+        return
     use_one_thread()
-    tensors = weights(SMOLLM2)
+    file = open_model(given.model)
+    share = file.share(0, file.shape.layers)
+    plain = plain_model(share)
 
-    def read(name: str, layer: int | None, first: int, last: int) -> Tensor:
-        return tensors[name, layer][first:last]
-
-    shares: dict[Precision, DecoderShare] = {
-        precision: DecoderShare(SMOLLM2, read, 0, SMOLLM2.layers, precision) for precision in ("f32", "bf16", "int8")
-    }
-    share, loop = shares["f32"], Loop(SMOLLM2, tensors)
-
-    def plain() -> None:
-        loop.length = CONTEXT
-        for token in range(TOKENS):
-            loop.forward(torch.tensor([token]))
-
-    def prompt() -> None:
-        share.forward([SequencePart(share.cache(PROMPT), torch.arange(PROMPT))], last=[1])
-
+    @torch.inference_mode()
     def plain_prompt() -> None:
-        loop.length = 0
-        loop.forward(torch.arange(PROMPT))
+        plain(input_ids=torch.arange(PROMPT)[None], use_cache=True, logits_to_keep=1)
 
-    found = compare(decoding(share, 1), plain)
+    found = compare(decoding(share, 1), plain_decoding(plain))
     ours_ms, theirs_ms = found.a_s / TOKENS * 1e3, found.b_s / TOKENS * 1e3
-    print(f"a token: {ours_ms:.1f} ms, the loop {theirs_ms:.1f} ms; speed {1 / found.ratio:.2f}")
-    found = compare(prompt, plain_prompt)
-    print(f"a prompt of {PROMPT}: {found.a_s:.2f} s, the loop {found.b_s:.2f} s; speed {1 / found.ratio:.2f}")
+    print(f"a token: {ours_ms:.1f} ms, transformers {theirs_ms:.1f} ms; {found.ratio:.2f} times")
+    found = compare(prefilling(share), plain_prompt)
+    print(f"a prompt of {PROMPT}: {found.a_s:.2f} s, transformers {found.b_s:.2f} s; {found.ratio:.2f} times")
     for sequences in (2, 4, 8, 16):
         found = compare(decoding(share, sequences), decoding(share, 1))
         print(f"{sequences} sequences: {sequences / found.ratio:.2f} times the tokens/s of one")
-    for precision in ("bf16", "int8"):
+    for precision in given.formats:
+        other = file.share(0, file.shape.layers, precision)
         for sequences in (1, 8):
-            found = compare(decoding(shares[precision], sequences), decoding(share, sequences))
+            found = compare(decoding(other, sequences), decoding(share, sequences))
             print(f"{precision}, {sequences} at once: {1 / found.ratio:.2f} times the speed of f32")
 
 

@@ -1,39 +1,44 @@
-"""`python -m tools.benchmarks.device`: what one core of this machine is as a device that runs language models.
+"""`python -m tools.benchmarks.device`: one core of this machine as a device for language models.
 
-The overhead of an operator comes from a token of a model too small to compute or read much, the bandwidth of memory
-from a token of SmolLM2's shape, the FLOP/s from a prompt of it. The keys that it prints are those of a topology.
+A token of a tiny model yields the overhead per operator. A token of SmolLM2
+yields the memory bandwidth, and a prompt of this model the FLOP/s. The program prints them as keys
+of a topology.
 """
 
 from __future__ import annotations
 
 import statistics
+import tempfile
+from collections.abc import Mapping
+from pathlib import Path
 
 import torch
-from torch import Tensor
 
 from simcluster.lm.engine.batch import EngineBatch, NewSequence, SequenceChunk
 from simcluster.lm.engine.stage import RealStage
-from simcluster.lm.models.architecture import Architecture
-from simcluster.lm.models.decoder import DecoderShare
-from simcluster.lm.serving.on_cluster import shape_of_architecture
+from simcluster.lm.models.model_file import ModelFile
+from simcluster.lm.models.open import open_model
 from simcluster.process.intra_op import use_one_thread
 from simcluster.transport import Cost
-from tools.benchmarks.decode import SMOLLM2, weights
+from tests.support.tiny_models import model_of, write_folder
 from tools.benchmarks.timing import cpu_s
 
-TINY = Architecture(2, 64, 4, 4, 16, 256, 256, 2048, gated=True, tied=True, rope_base=1e5, pairs="half")
-PROMPT, TOKENS = 512, 20
+TINY: Mapping[str, object] = {
+    "num_hidden_layers": 2, "hidden_size": 64, "num_attention_heads": 4, "num_key_value_heads": 4, "head_dim": 16,
+    "intermediate_size": 256, "vocab_size": 256, "max_position_embeddings": 2048, "tie_word_embeddings": True,
+}  # fmt: skip
+PROMPT = 512
+TOKENS = 20
 
 
-def taken(a: Architecture) -> tuple[tuple[float, Cost], tuple[float, Cost]]:
-    """Return (CPU seconds, cost) of a token of *a* after PROMPT others, the median of TOKENS, and of that prompt."""
-    tensors = weights(a)
+def taken(file: ModelFile) -> tuple[tuple[float, Cost], tuple[float, Cost]]:
+    """Return (CPU seconds, cost) of a token after a prompt of PROMPT tokens, and of the prompt
+    itself.
 
-    def read(name: str, layer: int | None, first: int, last: int) -> Tensor:
-        return tensors[name, layer][first:last]
-
-    share = DecoderShare(a, read, 0, a.layers, "f32")
-    stage = RealStage(share, shape_of_architecture(a, "f32", "random"), lambda logits, *_: int(logits.argmax()))
+    The time of a token is the median of TOKENS tokens.
+    """
+    share = file.share(0, file.shape.layers)
+    stage = RealStage(share, file.shape, lambda logits, *_: int(logits.argmax()))
 
     def run(batch: EngineBatch) -> tuple[float, Cost]:
         tokens = torch.zeros(batch.tokens, dtype=torch.int64)
@@ -52,9 +57,10 @@ def of(stage: RealStage, batch: EngineBatch) -> Cost:
 
 def main() -> None:
     use_one_thread()
-    (tiny_s, tiny), _ = taken(TINY)
-    (token_s, token), (prompt_s, prompt) = taken(SMOLLM2)
-    operator_s = tiny_s / tiny.operators  # what it also reads is a few percent of that
+    with tempfile.TemporaryDirectory() as folder:
+        (tiny_s, tiny), _ = taken(open_model(str(write_folder(Path(folder) / "tiny", model_of(**TINY)))))
+    (token_s, token), (prompt_s, prompt) = taken(open_model("smollm2"))
+    operator_s = tiny_s / tiny.operators  # memory reads add a few percent
     bandwidth_Bps = token.memory_bytes / (token_s - token.operators * operator_s)
     flops_per_s = prompt.flops / (prompt_s - prompt.operators * operator_s)
     print(f"a token: {tiny_s * 1e3:.2f} ms of 2 layers, {token_s * 1e3:.1f} ms of SmolLM2; its prompt {prompt_s:.2f} s")

@@ -1,6 +1,7 @@
-"""The goals for scale and speed: each number before, now, and its goal.
+"""The goals for scale and speed, with the numbers of an earlier checkout and of this one.
 
-Each case runs in a fresh process, whose directory has links to the code that is measured and to these benchmarks.
+Each case runs in a fresh process. Its directory has links to the code to measure and to these
+benchmarks.
 """
 
 from __future__ import annotations
@@ -24,46 +25,50 @@ from tests.support.browser import CHROMIUM
 from tests.support.root import ROOT
 from tools.benchmarks import cohort, contention, overhead, pages, starting, sweeping, whole_runs
 
-SIZES, ALL_TO_ALL_SIZES = (8, 64, 256, 1024, 16384), (8, 64, 256, 1024)
+SIZES = (8, 64, 256, 1024, 16384)
+ALL_TO_ALL_SIZES = (8, 64, 256, 1024)
 PATIENCE_S, LONG_S = 60.0, 150.0
-"""CPU time of a case with one checkout, and of those that are several runs: of each process that it starts, too."""
+"""Limits on the CPU time of each process of a case: the default, and one for cases of
+several runs.
+"""
 
 WALL_TIMES = 6
-"""The patience for a case on a busy machine, times that of its CPU."""
+"""The limit on a case's wall time, relative to its CPU time limit. The machine may be busy."""
 
 FAILS = "fails"
 COHORT = 131072
 EXPLORERS = {5000: 300.0, 100_000: None}
 STARTS, PAIRS = 3, 7
-"""Rounds of commands, and of simulated runs next to the plain loop."""
+"""The number of rounds of commands, and of pairs of a simulated run and the plain loop."""
 
 MESSAGE_PAIRS = 3
 
 
 @dataclass(frozen=True)
 class Goal:
-    """The number *name* is to be at most *most*, if that is set. *before* is that of commit 19453c2, if known."""
+    """A number to measure. Its goal is to be at most *most*; None means that it has no goal."""
 
     name: str
     unit: str
     most: float | None
-    before: float | None = None
 
     def shown(self, value: float | str) -> str:
-        """Return *value* in this unit, or the words that stand for it."""
+        """Return *value* with its unit. Return a text unchanged."""
         if isinstance(value, str):
             return value
         return f"{value:,.0f} {self.unit}" if self.unit in ("us", "ms", "B") else f"{value:,.2f} {self.unit}".strip()
 
-    def row(self, earlier: float | str | None, value: float | str, *, is_paired: bool) -> str:
-        """Return the line of the table for *value*; its ratio to *earlier*, if the two are of one run."""
+    def row(self, earlier: float | str | None, value: float | str) -> str:
+        """Return the row of the table for *value*, with its ratio to *earlier*."""
         then = "" if earlier is None else self.shown(earlier)
         ratio = ""
-        if is_paired and isinstance(earlier, float) and not isinstance(value, str):
+        if isinstance(earlier, float) and isinstance(value, float):
             ratio = f"{value / earlier:.2f}"
-        goal, met = "", ""
+        goal = ""
+        met = ""
         if self.most is not None:
-            goal, met = self.shown(self.most), "yes" if not isinstance(value, str) and value <= self.most else "**no**"
+            goal = self.shown(self.most)
+            met = "yes" if not isinstance(value, str) and value <= self.most else "**no**"
         return f"| {self.name} | {then} | {self.shown(value)} | {ratio} | {goal} | {met} |"
 
 
@@ -71,9 +76,10 @@ Measure: TypeAlias = Callable[[], Sequence[float]]
 
 
 class Case(NamedTuple):
-    """The numbers that *measure* finds in a fresh process within *patience_s* of CPU time, with their *goals*.
+    """A measurement that yields one number for each of *goals*.
 
-    *pairs*: the processes with each checkout; their medians count.
+    *patience_s* limits the CPU time of each process. Each checkout is measured in *pairs*
+    processes; the medians count.
     """
 
     measure: Measure
@@ -83,22 +89,26 @@ class Case(NamedTuple):
 
 
 def overheads() -> Iterator[float]:
-    """Yield the CPU time of a simulated run of the quickstart's batches over that of the plain loop, per algorithm."""
+    """Yield the CPU time of a simulated quickstart relative to the plain loop, for each
+    algorithm.
+    """
     for found in overhead.ratios(PAIRS):
         yield found.ratio
 
 
 def starts() -> Iterator[float]:
-    runs = ("quickstart, 2 steps", "the same, numerics: none", "the same, on sockets", "the same, on torch")
-    names = ("list algorithms", *runs)
-    _, listing, *found = starting.measure(STARTS, names)
+    _, listing, *found = starting.measure(STARTS)
     yield listing.cpu_s
     for run in found:
         yield run.ratio
 
 
 def report() -> Iterator[float]:
-    """Yield the MB of the report of 1,024 nodes without plotly.js, and its screens if there is a browser."""
+    """Yield the size of a report of 1,024 nodes, in MB without plotly.js, and its height in
+    screens.
+
+    The height is omitted if there is no browser.
+    """
     if CHROMIUM is None:
         with tempfile.TemporaryDirectory() as folder:
             yield len(pages.PACKED.sub("", pages.run_page(Path(folder) / "run", 1024)).encode()) / 1e6
@@ -109,7 +119,10 @@ def report() -> Iterator[float]:
 
 
 def explorers(points: int) -> list[float]:
-    """Return the time of the slowest change in an explorer of *points*, if there is a browser."""
+    """Return the time in ms of the slowest change in an explorer of *points*.
+
+    The result is empty if there is no browser.
+    """
     if CHROMIUM is None:
         return []
     _, _, changes = pages.exploring(points)
@@ -117,39 +130,38 @@ def explorers(points: int) -> list[float]:
 
 
 def cohorts() -> Iterator[float]:
-    """Yield CPU time, GB, bytes per idle worker, and wall over virtual time of many workers, few training at once."""
+    """Yield the costs of a run with many workers if few train at a time.
+
+    They are CPU time, memory in GB, bytes per idle worker, and wall time per virtual time.
+    """
     run = cohort.measure(COHORT, 100, real=False)
     yield run["cpu_s"]
     yield run["peak_bytes"] / 1e9
-    # Two rounds: of 100, each called worker's part would count.
+    # After two rounds most workers have never trained, so the growth is the memory of idle workers.
     yield cohort.idle_bytes(cohort.measured(min(cohort.SIZES), 2), cohort.measured(COHORT, 2))
     yield run["wall_s"] / run["virtual_s"]
 
 
 def real_cohorts() -> Iterator[float]:
-    """Yield CPU time of many workers with real numerics, few training at once, and peak memory over timing only."""
+    """Yield the CPU time of many workers with real numerics, and peak memory relative to timing
+    only.
+    """
     real = cohort.measured(COHORT, 10, "--real")
     yield real["cpu_s"]
     yield real["peak_bytes"] / cohort.measured(COHORT, 10)["peak_bytes"]
 
 
-MESSAGES_BEFORE = {
-    "sync_ps": {64: 198, 256: 412, 1024: 540},
-    "edp": {64: 667, 256: 2900, 1024: 17400},
-    "fedbuff": {256: 2479},
-    "all_to_all": {},
-}
 BY_HAND = (64, 256)
 
 
 def cases() -> dict[str, Case]:
-    """Return what is measured together, with the goals of its numbers, by name."""
+    """Return name -> case. The numbers of one case are measured together."""
     found = _network_cases()
     found["overhead"] = Case(
         lambda: list(overheads()),
         tuple(
-            Goal(f"`{name}`, batches of 32, over the plain loop (one core)", "", most, before)
-            for name, most, before in (("sync_ps", 1.3, 1.73), ("all_reduce_dp", 1.6, 2.71), ("edp", 1.3, 1.96))
+            Goal(f"`{name}`, batches of 32, over the plain loop (one core)", "", most)
+            for name, most in (("sync_ps", 1.3), ("all_reduce_dp", 1.6), ("edp", 1.3))
         ),
     )
     found["cohort"] = Case(
@@ -175,22 +187,22 @@ def cases() -> dict[str, Case]:
     found["starting"] = Case(
         lambda: list(starts()),
         (
-            Goal("`simcluster list algorithms`", "s", 0.6, 4.4),
-            Goal("the quickstart, two steps, over `import torch`", "", 1.7, 1.74),
-            Goal("the same with `numerics: none`", "", 1.7, 2.20),
+            Goal("`simcluster list algorithms`", "s", 0.6),
+            Goal("the quickstart, two steps, over `import torch`", "", 1.7),
+            Goal("the same with `numerics: none`", "", 1.7),
             Goal("the same with `--backend sockets`, all five nodes", "", None),
             Goal("the same with `--backend torch`, all five nodes", "", None),
         ),
     )
     found["sweep"] = Case(
-        lambda: [sweeping.measure_short(1)[0].ratio],
-        (Goal(f"a sweep of {sweeping.SHORT_POINTS} short points over its runs", "", 1.3),),
+        lambda: [sweeping.measure()],
+        (Goal(f"a sweep of {sweeping.POINTS} short points over its runs", "", 1.3),),
     )
     found["report"] = Case(
         lambda: list(report()),
         (
             Goal("the report of 1,024 nodes, without plotly.js", "MB", 1.5),
-            Goal("its height, 1280 x 800", "screens", 6, 124),
+            Goal("its height, 1280 x 800", "screens", 6),
         ),
     )
     for points, most_ms in EXPLORERS.items():
@@ -203,9 +215,9 @@ def cases() -> dict[str, Case]:
 
 def _network_cases() -> dict[str, Case]:
     found: dict[str, Case] = {}
-    for name, before in MESSAGES_BEFORE.items():
+    for name in (*contention.ALGORITHMS, "all_to_all"):
         for size in ALL_TO_ALL_SIZES if name == "all_to_all" else SIZES:
-            goal = Goal(f"a message of `{name}`, {size:,} nodes", "us", 40, before.get(size))
+            goal = Goal(f"a message of `{name}`, {size:,} nodes", "us", 40)
             found[f"{name} {size}"] = Case(partial(_messages, name, size), (goal,), pairs=MESSAGE_PAIRS)
     for size in BY_HAND:
         goal = Goal(f"{size} nodes send to all others at once, one by one: a message", "us", None)
@@ -226,10 +238,9 @@ def _whole_run(name: str) -> list[float]:
 
 
 def in_a_process(name: str, patience_s: float, checkout: Path) -> list[float] | str:
-    """Return the numbers of case *name* with the library of *checkout*, or in words why there are none."""
+    """Return the numbers of case *name* with the library of *checkout*, or why there are none."""
     with tempfile.TemporaryDirectory() as folder:
-        old = checkout / "simcluster_backends"  # where it was in version 0.1
-        backends = old if old.is_dir() else checkout / "backends" / "simcluster_backends"
+        backends = checkout / "backends" / "simcluster_backends"
         (Path(folder) / backends.name).symlink_to(backends)
         for part in ("simcluster", "experiments", "topologies"):
             (Path(folder) / part).symlink_to(checkout / part)
@@ -254,9 +265,11 @@ def in_a_process(name: str, patience_s: float, checkout: Path) -> list[float] | 
 
 
 def rows(only: Sequence[str] = (), before: Path | None = None) -> Iterator[str]:
-    """Yield the lines of a table; *before* is another checkout, measured in turn with this one.
+    """Yield the lines of the table.
 
-    What that cannot do at all has an empty cell.
+    *before* is another checkout, measured alternately with this one.
+
+    A case that fails with *before* has an empty cell there.
     """
     yield "| | before | now | now / before | goal | met |\n| --- | --- | --- | --- | --- | --- |"
     for name, case in cases().items():
@@ -266,17 +279,16 @@ def rows(only: Sequence[str] = (), before: Path | None = None) -> Iterator[str]:
         measured = others[0] if others and others[0] != FAILS else []
         for place, goal in enumerate(case.goals):
             if (value := _at(now, place)) is None:
-                continue  # such as a height without a browser
-            earlier = _at(measured, place) if before is not None else goal.before
-            yield goal.row(earlier, value, is_paired=before is not None)
+                continue  # a value may be missing, such as a height without a browser
+            yield goal.row(_at(measured, place), value)
 
 
 def _in_turn(name: str, case: Case, checkouts: Sequence[Path]) -> list[list[float] | str]:
-    """Return the numbers of case *name* with each of *checkouts*, or in words why there are none."""
+    """Return the numbers of case *name* with each of *checkouts*, or why there are none."""
     found: list[list[list[float] | str]] = [[] for _ in checkouts]
     for _ in range(case.pairs):
         for each, checkout in zip(found, checkouts, strict=True):
-            if not (each and isinstance(each[-1], str)):  # it would be the same again
+            if not (each and isinstance(each[-1], str)):  # a case that failed once would fail again
                 each.append(in_a_process(name, case.patience_s, checkout))
     return [each[-1] if isinstance(each[-1], str) else [median(of) for of in zip(*each, strict=True)] for each in found]
 
@@ -291,9 +303,9 @@ def main() -> None:
     parser = argparse.ArgumentParser()
     parser.add_argument("--case", required=True, help="measure one case here, and print its numbers")
     parser.add_argument("--patience", type=int, required=True, help="the most CPU seconds of each process")
-    asked = parser.parse_args()
-    resource.setrlimit(resource.RLIMIT_CPU, (asked.patience, resource.RLIM_INFINITY))
-    print(json.dumps(list(cases()[asked.case].measure())))
+    arguments = parser.parse_args()
+    resource.setrlimit(resource.RLIMIT_CPU, (arguments.patience, resource.RLIM_INFINITY))
+    print(json.dumps(list(cases()[arguments.case].measure())))
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""The figure of docs/performance.md: what a message costs as the cluster grows, before and now."""
+"""The figure of docs/performance.md: the cost of a message as the cluster grows, old and new."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ from simcluster.lab.reports.export import save_figure
 from simcluster.lab.reports.figure_style import log_axis, stroke, styled
 
 Cost: TypeAlias = tuple[str, int, float | None, bool]
-"""A case, the nodes, microseconds of a message or None if that took too long, and whether the code is that of now."""
+"""(case, nodes, microseconds per message or None after a timeout, whether this is the new code)."""
 
 GOAL_US = 40.0
 
 
 def draw(costs: Iterable[Cost], path: Path) -> None:
-    """Write the figure of *costs* to *path*: a line for each case, dotted for the code before."""
+    """Write the figure of *costs* to *path*: a line for each case, dotted for the old code."""
     lines: dict[tuple[str, bool], list[tuple[int, float]]] = {}
     for case, nodes, cost_us, is_now in costs:
         if cost_us is not None:

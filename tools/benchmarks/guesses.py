@@ -1,6 +1,6 @@
-"""`python -m tools.benchmarks.guesses`: when guesses that are looked up pay, on this machine's CPU.
+"""`python -m tools.benchmarks.guesses`: the CPU time per token with and without guessed tokens.
 
-A GPT that has read some text continues it. docs/inference.md has the numbers.
+Guesses repeat earlier text. A GPT continues the kind of text on which it was trained.
 """
 
 from __future__ import annotations
@@ -11,16 +11,18 @@ from pathlib import Path
 
 from simcluster.experiment.run import run
 from simcluster.lm.request import Sampling
-from simcluster.lm.serving.asked import RequestOptions, setup_of
+from simcluster.lm.serving.request_options import RequestOptions, setup_of
 from simcluster.lm.serving.run import ServingResult, answer_all
 from simcluster.topology import Topology
 
 MODEL = {"name": "gpt", "layers": 6, "width": 256, "heads": 8, "context": 128, "batch_size": 4}
-STEPS, TOKENS, PROMPT = 60, 100, "int main(void) {"
+STEPS = 60
+TOKENS = 100
+PROMPT = "int main(void) {"
 
 
 def trained(folder: Path) -> str:
-    """Return the folder of a GPT that has read some text."""
+    """Train a GPT on the default text. Write the run to *folder*, and return its path."""
     run(
         topology=Topology.star(1),
         algorithm="local_sgd",
@@ -34,20 +36,23 @@ def trained(folder: Path) -> str:
 
 
 def measured(model: str) -> None:
-    """Print CPU time and not time, which other processes change; the simulator computes in this thread."""
+    """Print the CPU time per token. Unlike wall time, it does not depend on other processes.
+
+    The simulator computes in this thread, so its CPU time includes that of the model.
+    """
     cluster = Topology.star(1)
 
     def answered(guesses: int, sampling: Sampling) -> tuple[float, ServingResult]:
-        asked = RequestOptions(
+        options = RequestOptions(
             model, prompt=PROMPT, max_tokens=TOKENS, sampling=sampling, placement="alone", guesses=guesses
         )
-        setup, _ = setup_of(asked, cluster)
+        setup, _ = setup_of(options, cluster)
         began_s = time.process_time()
         found = answer_all(setup, cluster)
         return time.process_time() - began_s, found
 
     for name, sampling in (("greedy", Sampling()), ("drawn", Sampling(temperature=0.8, seed=1))):
-        answered(0, sampling)  # which loads the weights
+        answered(0, sampling)  # load the weights first
         for guesses in (0, 4):
             taken_s, found = min((answered(guesses, sampling) for _ in range(5)), key=lambda one: one[0])
             right = f"{found.accepted} of {found.proposed} right"

@@ -1,5 +1,7 @@
-"""What a simulated run costs besides its numerics: its time over that of the same gradients in a plain torch loop, on
-one core; and how long both take on two. `python -m tools.benchmarks.overhead` measures the quickstart's batches alone.
+"""The cost of a simulated run relative to a plain torch loop that computes the same gradients.
+
+CPU times are measured on one core, wall times on two. `python -m tools.benchmarks.overhead`
+measures only the batches of the quickstart.
 """
 
 from __future__ import annotations
@@ -15,7 +17,8 @@ from simcluster.job import ClusterJob
 from simcluster.process.intra_op import one_thread
 from tools.benchmarks.timing import Ratio, compare, wall_s
 
-STEPS, GPT_STEPS = 40, 8
+STEPS = 40
+GPT_STEPS = 8
 PAIRS = 15
 ALGORITHMS = ("sync_ps", "all_reduce_dp", "edp")
 WORKLOADS: dict[str, dict[str, object]] = {
@@ -26,11 +29,14 @@ WORKLOADS: dict[str, dict[str, object]] = {
     }
     for batch_size, hidden in ((32, 128), (128, 128), (512, 128), (512, 512))
 } | {"gpt, batch 16": {"name": "gpt"}}
-"""The first is the quickstart's."""
+"""Name of a workload -> its block of an experiment. The first one is the quickstart's."""
 
 
 class Case(NamedTuple):
-    """*gradient_ms* is what one gradient takes in the plain loop; *two_cores* is the ratio of wall times with two."""
+    """The ratios for one workload and algorithm. *two_cores* compares wall times on two cores.
+
+    *gradient_ms* is the time of one gradient in the plain loop.
+    """
 
     workload: str
     algorithm: str
@@ -48,7 +54,9 @@ def main() -> None:
 
 
 def ratios(pairs: int) -> Iterator[Ratio]:
-    """Yield the CPU time on one core over that of the plain loop with the quickstart's batches, for each algorithm."""
+    """Yield the CPU time for the quickstart's batches relative to the plain loop, for each
+    algorithm.
+    """
     block = next(iter(WORKLOADS.values()))
     for algorithm in ALGORITHMS:
         plan = _plan(algorithm, block)
@@ -56,7 +64,7 @@ def ratios(pairs: int) -> Iterator[Ratio]:
 
 
 def measure() -> Iterator[Case]:
-    """One case after the other."""
+    """Yield the ratios for every workload and algorithm, each as soon as it is measured."""
     for workload, block in WORKLOADS.items():
         for algorithm in ALGORITHMS:
             plan = _plan(algorithm, block)
@@ -67,14 +75,16 @@ def measure() -> Iterator[Case]:
 
 
 def _plan(algorithm: str, workload: dict[str, object]) -> Experiment:
-    """The quickstart with another algorithm and workload, evaluated at its end."""
+    """Return the quickstart with another algorithm and workload, and with one evaluation at its
+    end.
+    """
     return read_experiment(
         "quickstart",
         {
             "algorithm": {"name": algorithm},
             "workload": workload,
             "stop.steps": GPT_STEPS if workload["name"] == "gpt" else STEPS,
-            "evaluate_every": 10**6,
+            "evaluate_every": 10**6,  # never before the end
         },
     )
 
@@ -92,7 +102,9 @@ def _simulate(experiment: Experiment, threads: int) -> None:
 
 @one_thread()
 def _plain_loop(experiment: Experiment) -> None:
-    """What a person would write without a cluster: one model, every rank's batch in turn, one step with the mean."""
+    """Train one model without a cluster: in each step, average the gradients of all
+    ranks' batches.
+    """
     size = len(experiment.topology.workers)
     replicas = [
         experiment.workload.replica(rank, size, experiment.seed, steps=experiment.steps) for rank in range(size)

@@ -1,8 +1,8 @@
-"""Pages in a headless browser: bytes, time to the first figure, height at 1,024 nodes, changes in the explorer.
+"""The pages in a headless browser: their size, height, and response times.
 
     python -m tools.benchmarks.pages
 
-Times are those of the page's own clock, medians; a change counts until the frame after it is on the screen.
+Times are medians by the clock of the page. A change ends when the next frame is on the screen.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ TIMED = """(async () => {
 
 @dataclass(frozen=True)
 class Opened:
-    """Of a page: its *name*, its *bytes*, and the ms until its first figure, the median."""
+    """The *name* and the size of a page, and the median time until it shows its first figure."""
 
     name: str
     bytes: int
@@ -71,7 +71,9 @@ def run_page(folder: Path, nodes: int | None = None) -> str:
 
 
 def as_it_was(page: str) -> str:
-    """Return *page* with plotly.js as plain text, and without a policy."""
+    """Return *page* in its former state: with plotly.js as plain text, and without a security
+    policy.
+    """
     packed = PACKED.search(page)
     assert packed is not None
     source = gzip.decompress(base64.b64decode(packed[1])).decode()
@@ -81,7 +83,10 @@ def as_it_was(page: str) -> str:
 
 
 def opening(rounds: int = ROUNDS) -> Iterator[Opened]:
-    """Yield a report with plotly.js as text and compressed, opened in turn."""
+    """Open a report alternately with plotly.js as text and compressed.
+
+    Yield the results of both.
+    """
     with tempfile.TemporaryDirectory() as folder:
         packed = run_page(Path(folder) / "run")
         pages = {"plotly.js as text": as_it_was(packed), "compressed": packed}
@@ -101,24 +106,27 @@ def opening(rounds: int = ROUNDS) -> Iterator[Opened]:
 
 
 def many_nodes() -> tuple[int, float]:
-    """Return (bytes without plotly.js, screens of 1280 by 800) of the report of 1,024 nodes."""
+    """Return (bytes without plotly.js, height in screens of 1280 by 800) of a report of 1,024
+    nodes.
+    """
     with tempfile.TemporaryDirectory() as folder:
         text = run_page(Path(folder) / "run", 1024)
         (Path(folder) / "report.html").write_text(text, encoding="utf-8")
         with browser(Path(folder) / "profile") as tab:
             tab.look(1280, dark=False, height=800)
             tab.open((Path(folder) / "report.html").as_uri())
-            has_windows = "dataset.spans" in text  # not in another checkout's
+            has_windows = "dataset.spans" in text  # reports of an older checkout have no spans
             tab.wait_for(f"{DRAWN} && !!document.documentElement.dataset.spans" if has_windows else DRAWN)
             return len(PACKED.sub("", text).encode()), tab.ask("document.documentElement.scrollHeight") / 800
 
 
 def swept(points: int) -> str:
-    """Return the explorer of a made-up sweep: four keys, five seeds, one point in 100 failed."""
-    from simcluster.lab.reports.sweeps import explorer  # not where another checkout has it
+    """Return the explorer of a made-up sweep: four keys, five seeds, one failed point in 100."""
+    from simcluster.lab.reports.sweeps import explorer  # an older checkout has it elsewhere
 
     random = np.random.default_rng(0)
-    workers, bandwidth_Mbps = random.integers(1, 17, points), 10.0 ** random.integers(1, 5, points)
+    workers = random.integers(1, 17, points)
+    bandwidth_Mbps = 10.0 ** random.integers(1, 5, points)
     rate = 10 ** random.uniform(-4, 0, points)
     time_s = (100 / workers + 50 / np.sqrt(bandwidth_Mbps)) * random.lognormal(0, 0.1, points)
     has_failed = random.random(points) < 0.01
@@ -144,7 +152,7 @@ def swept(points: int) -> str:
 
 
 def exploring(points: int, rounds: int = ROUNDS) -> tuple[int, float, dict[str, float]]:
-    """Return (bytes, ms until it is open, ms of each of CHANGES) of an explorer of *points*."""
+    """Return (size in bytes, ms to open, change -> ms) of an explorer of *points*."""
     with tempfile.TemporaryDirectory() as folder:
         text = swept(points)
         (Path(folder) / "explorer.html").write_text(text, encoding="utf-8")

@@ -1,8 +1,9 @@
-"""`python -m tools.benchmarks.quickstart_step`: a step of the quickstart on real nodes, relative to torch.distributed.
+"""`python -m tools.benchmarks.quickstart_step`: a quickstart step relative to torch.distributed.
 
-Both sides are processes of this machine that train the same replicas with the same batches and a server: simcluster
-runs `sync_ps`, torch.distributed reduces one flat gradient to rank 0 with gloo and broadcasts the weights, and does
-nothing else. The two alternate. docs/performance.md has the ratios.
+On both sides, processes of this machine train the same replicas and a server with the same batches.
+simcluster runs `sync_ps` on sockets. torch.distributed only reduces one flat gradient to rank 0
+with gloo, and broadcasts the weights. Runs of the two sides alternate. docs/performance.md has the
+ratios.
 """
 
 from __future__ import annotations
@@ -23,20 +24,20 @@ from simcluster.process.intra_op import use_one_thread
 from simcluster.workloads import WORKLOADS
 from tests.support.socket_runs import free_port
 
-SIZES, ROUNDS, STEPS = (2, 4), 5, 400
+SIZES = (2, 4)
+ROUNDS = 5
+STEPS = 400
 SETTINGS = {"batch_size": 32, "learning_rate": 0.1}
 
 
 def ours(size: int, folder: Path) -> float:
-    """Seconds per step of `sync_ps` on real nodes, from the end of the first step on."""
-    topology = {"generator": "star", "workers": size}
-    workload, stop = {"name": "mnist_mlp", **SETTINGS}, {"steps": STEPS}
+    """Return the seconds per step of `sync_ps` on real nodes, without the first step."""
     run = simcluster.run(
         backend="sockets",
-        topology=topology,
+        topology={"generator": "star", "workers": size},
         algorithm="sync_ps",
-        workload=workload,
-        stop=stop,
+        workload={"name": "mnist_mlp", **SETTINGS},
+        stop={"steps": STEPS},
         out=folder,
         report=False,
     )
@@ -45,7 +46,7 @@ def ours(size: int, folder: Path) -> float:
 
 
 def theirs(rank: int, size: int, port: int) -> None:
-    """Train as *rank* of a gloo group; rank 0 prints its seconds per step."""
+    """Train as *rank* of a gloo group of *size*; rank 0 prints its seconds per step."""
     use_one_thread()
     store = dist.TCPStore("127.0.0.1", port, size, is_master=rank == 0, timeout=timedelta(seconds=60))
     dist.init_process_group("gloo", store=store, rank=rank, world_size=size)
@@ -53,7 +54,7 @@ def theirs(rank: int, size: int, port: int) -> None:
     weights = list(replica.parameters)
     began_s = 0.0
     for step, batch in enumerate(replica.batches()):
-        if step == 1:
+        if step == 1:  # the first step warms up
             began_s = time.perf_counter()
         _, gradients = replica.loss_and_gradients(batch)
         flat = parameters_to_vector(gradients)
@@ -71,12 +72,12 @@ def theirs(rank: int, size: int, port: int) -> None:
 
 
 def group_of(size: int) -> float:
-    """Seconds per step of torch.distributed among *size* processes."""
+    """Return the seconds per step of torch.distributed with *size* processes."""
     command = [sys.executable, "-m", "tools.benchmarks.quickstart_step"]
     port = str(free_port())
     ranks = [subprocess.Popen([*command, str(rank), str(size), port], stdout=-1, text=True) for rank in range(size)]
-    said = [rank.communicate()[0] for rank in ranks]
-    return float(said[0])
+    outputs = [rank.communicate()[0] for rank in ranks]
+    return float(outputs[0])
 
 
 def main() -> None:

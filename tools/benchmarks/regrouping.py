@@ -1,6 +1,7 @@
-"""`python -m tools.benchmarks.regrouping`: what it costs to be able to go on without a lost rank, while nobody is lost.
+"""`python -m tools.benchmarks.regrouping`: the cost of the copies that let a group survive a loss.
 
-That is a copy of all that training changes, in memory, at the end of each step. docs/performance.md has the numbers.
+Each step ends with a copy, in memory, of all state that training changes. docs/performance.md has
+the numbers.
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ from typing import Any
 import torch
 
 from simcluster.process.intra_op import use_one_thread
-from simcluster.regroup.memory import CaptureMemory
+from simcluster.regroup.capture_memory import CaptureMemory
 from simcluster.rng import NodeRandom
 from simcluster.workloads import WORKLOADS
 
@@ -26,16 +27,20 @@ TIMES = 30
 
 
 def measure(name: str, settings: dict[str, Any]) -> tuple[int, float, float]:
-    """(bytes in a copy, seconds of a copy, seconds of the step that it ends): medians, in turns."""
+    """Return (bytes of a copy, median seconds of a copy, median seconds of a step without
+    a copy).
+    """
     replica = WORKLOADS[name](**settings).replica(0, 1, 0, TIMES + 3)
-    memory, steps_s, copies_s = CaptureMemory(), [], []
+    memory = CaptureMemory()
+    steps_s = []
+    copies_s = []
     memory.begin(replica, NodeRandom(0, "n0"), 1)
     for step, batch in enumerate(replica.batches(), start=1):
         began_s = time.perf_counter()
         replica.apply(replica.loss_and_gradients(batch)[1])
         ended_s = time.perf_counter()
         memory.remember(step, step, 0, {})
-        if step > 3:  # two captures ask for memory, those that follow have it
+        if step > 3:  # the first copies allocate memory that later ones reuse
             steps_s.append(ended_s - began_s)
             copies_s.append(time.perf_counter() - ended_s)
     state = memory.captures[-1].state

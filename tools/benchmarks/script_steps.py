@@ -1,7 +1,9 @@
-"""`python -m tools.benchmarks.script_steps`: the wall time of a simulated script's step over that under torchrun.
+"""`python -m tools.benchmarks.script_steps`: the wall time of a simulated step relative to
+torchrun's.
 
-Both sides run this file as the script, with as many ranks, on this machine: the MLP of the quickstart with batches of
-32, and a GPT of 10 million weights with batches of 8. They alternate. docs/scripts.md has the ratios.
+Both sides run this file as a script with RANKS ranks on this machine, and alternate. The models are
+the MLP of the quickstart with batches of 32, and a GPT of 10 million weights with batches of 8.
+docs/scripts.md has the ratios.
 """
 
 from __future__ import annotations
@@ -19,7 +21,8 @@ import torch.distributed as dist
 from torch import Tensor, nn
 from torch.nn.parallel import DistributedDataParallel
 
-RANKS, ROUNDS = 4, 5
+RANKS = 4
+ROUNDS = 5
 STEPS = {"mlp": 300, "gpt": 6}
 MOST = {"mlp": 3.0, "gpt": 1.5}
 HERE = Path(__file__)
@@ -51,17 +54,21 @@ def command(name: str) -> str:
 
 
 def step_s(words: list[str]) -> float:
-    """Run a command; return the seconds that rank 0 says that it took per step."""
+    """Run the command *words*. Return the seconds per step that rank 0 prints."""
     environment = {**os.environ, "OMP_NUM_THREADS": "1"}
     done = subprocess.run(words, capture_output=True, text=True, env=environment, check=False)
-    said = done.stdout + done.stderr
-    if "a step took " not in said:  # only that: a rank of torch 2.13 may abort at its end, when all is done
-        raise RuntimeError(f"{' '.join(words)}: exit code {done.returncode}\n{said}")
-    return float(said.partition("a step took ")[2].split()[0])
+    output = done.stdout + done.stderr
+    # Ignore the exit code: with torch 2.13, a rank may abort at its end, after all its work.
+    if "a step took " not in output:
+        raise RuntimeError(f"{' '.join(words)}: exit code {done.returncode}\n{output}")
+    return float(output.partition("a step took ")[2].split()[0])
 
 
 def script(name: str) -> None:
-    """Train as a rank of either side; the clock is the machine's, which `clock_gettime` tells in the simulator, too."""
+    """Train as a rank of either side, and print the wall time per step.
+
+    `clock_gettime` reads the machine's clock even in the simulator.
+    """
     torch.set_num_threads(1)
     dist.init_process_group("gloo")
     torch.manual_seed(0)

@@ -1,4 +1,4 @@
-"""Timing two things against each other in one process: interleaved, medians, CPU time."""
+"""Comparisons of the CPU times of two functions in one process: interleaved calls, and medians."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ ROUNDS = 7
 
 @dataclass(frozen=True)
 class Ratio:
-    """Seconds of CPU that *a* and *b* took, medians over the rounds, and the median of the paired ratios."""
+    """The median seconds of *a* and *b* over all rounds, and the median of the ratios a / b."""
 
     a_s: float
     b_s: float
@@ -24,26 +24,27 @@ Work: TypeAlias = Callable[[], object]
 
 
 def cpu_s(work: Work) -> float:
-    """Seconds of CPU that this process spent on *work*."""
+    """Return the CPU seconds that this process spends on *work*."""
     started = time.process_time()
     work()
     return time.process_time() - started
 
 
 def wall_s(work: Work) -> float:
-    """Seconds that *work* took, which means something on an idle machine only."""
+    """Return the wall seconds of *work*, which are meaningful only on an idle machine."""
     started = time.perf_counter()
     work()
     return time.perf_counter() - started
 
 
 def compare(a: Work, b: Work, rounds: int = ROUNDS, clock: Callable[[Work], float] = cpu_s) -> Ratio:
-    """Runs a, b, b, a, a, b, ... after one of each that does not count.
+    """Compare *a* and *b* in calls a, b, b, a, a, b, ... after one warm-up call of each.
 
-    CPU time of this process rather than wall time, where both sides are single-threaded and never sleep: on an idle
-    core the two agree, and on a shared one only CPU time means anything.
+    By default, the clock is the CPU time of this process, for work in one thread that never sleeps.
+    On an idle core this agrees with wall time; on a shared core only CPU time is meaningful.
     """
-    a(), b()
+    a()
+    b()
     pairs = []
     for number in range(rounds):
         if number % 2:

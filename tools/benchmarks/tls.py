@@ -1,6 +1,8 @@
-"""`python -m tools.benchmarks.tls`: what TLS costs between two node processes on loopback, against plain connections.
+"""`python -m tools.benchmarks.tls`: the cost of TLS relative to plain connections of two local
+nodes.
 
-Both in one run, in turns, so that whatever else the machine does happens to both. docs/security.md has the numbers.
+Both kinds alternate in one run, so that other load on the machine affects them equally.
+docs/security.md has the numbers.
 """
 
 from __future__ import annotations
@@ -26,16 +28,21 @@ from simcluster.runs.record import NodeRecord
 from simcluster.runs.recorder import Recorder
 
 PAIRS = 7
-LARGE_BYTES, LARGE_TIMES = 25_000_000, 8
+LARGE_BYTES = 25_000_000
+LARGE_TIMES = 8
 SMALL_TIMES = 500
 CONNECTS = 40
 
 
 async def ping_pong(node: Any, recorder: Recorder, config: str) -> NodeRecord:
-    """Both send one large tensor to the other at once, again and again; then a small one goes to and fro."""
-    other, large = 1 - node.rank, torch.zeros(LARGE_BYTES // 4)
+    """Exchange large tensors in both directions at once.
+
+    Then send a small message back and forth.
+    """
+    other = 1 - node.rank
+    large = torch.zeros(LARGE_BYTES // 4)
     for step in range(LARGE_TIMES + 1):
-        if step == 1:
+        if step == 1:  # the first exchange warms up the connection
             began_s = time.perf_counter()
         async with asyncio.TaskGroup() as group:
             group.create_task(node.send(other, "large", large))
@@ -60,7 +67,9 @@ def _one(options: dict[str, Any]) -> dict[str, float]:
 
 
 async def _connects(tls: Tls | None, other: Tls | None) -> float:
-    """Seconds until a connection is open, ours and TLS's handshakes included."""
+    """Return the median seconds until a connection is open, after our handshake and that of TLS, if
+    any.
+    """
 
     def make(name: str, accepts: bool) -> Handshake:
         return Handshake(b"k" * 32, PeerIdentity("control", name), accepts=accepts)

@@ -1,10 +1,10 @@
-"""Whole runs of many nodes, timing only: the CPU time of reading, checking, simulating and writing.
+"""Whole runs of many nodes, timing only: the CPU time to read, check, simulate and write a run.
 
 python -m tools.benchmarks.whole_runs CASE [--nodes N]
 
-A case is `ad_psgd` (one step on a complete graph), `pipeline` (gpt-70b-1024, a ring, with more nodes), or `lost`
-(three steps of `all_reduce_dp`, whose ranks re-form without one that crashes; `kept` is the same without the crash).
-Run each in a fresh process.
+A case is one of `ad_psgd` (one step on a complete graph), `pipeline` (gpt-70b-1024 on a ring with
+more nodes), and `lost` (three steps of `all_reduce_dp`; one rank crashes, and the others re-form
+the group). `kept` is `lost` without the crash. Run each case in a fresh process.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from simcluster.process.memory import peak_rss_bytes
 
 
 class Case(NamedTuple):
-    """The run of *experiment* with *overrides* on *nodes* nodes by default."""
+    """A run of *experiment* with *overrides*. *nodes* is the default number of nodes."""
 
     words: str
     nodes: int
@@ -56,7 +56,7 @@ class Found(NamedTuple):
 
 
 def measure(name: str, nodes: int | None = None) -> Found:
-    """Return what a case costs this process, which must not have run anything before."""
+    """Return the costs of case *name* in this process. It must be the first run in this process."""
     import simcluster
 
     case = RUNS[name]
@@ -72,10 +72,11 @@ def main() -> None:
     parser = argparse.ArgumentParser()
     parser.add_argument("case", choices=RUNS)
     parser.add_argument("--nodes", type=int)
-    asked = parser.parse_args()
-    found = measure(asked.case, asked.nodes)
+    arguments = parser.parse_args()
+    found = measure(arguments.case, arguments.nodes)
+    nodes = arguments.nodes or RUNS[arguments.case].nodes
     print(
-        f"{asked.case}, {asked.nodes or RUNS[asked.case].nodes:,} nodes: {found.cpu_s:.1f} CPU s, "
+        f"{arguments.case}, {nodes:,} nodes: {found.cpu_s:.1f} CPU s, "
         f"{found.peak_bytes / 1e6:,.0f} MB, {found.messages:,} messages, {found.virtual_s!r} virtual s"
     )
 

@@ -1,1 +1,1 @@
-"""The pictures of the documentation, each made by a command from a run."""
+"""The pictures of the documentation. A command makes each of them from a run."""

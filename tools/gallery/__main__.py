@@ -1,6 +1,7 @@
-"""`python -m tools.gallery [--check] [PART...]`: draw the pictures of the gallery, or say which are out of date.
+"""`python -m tools.gallery [--check] [PART...]`: draw the pictures, or check that they are current.
 
-A PART of a picture's path chooses, such as `algorithms/` or `sync_ps`. Screenshots of pages: tools.gallery.pages.
+A PART selects the pictures with this text in their paths, such as `algorithms/` or `sync_ps`. For
+screenshots of pages, see tools.gallery.pages.
 """
 
 from __future__ import annotations

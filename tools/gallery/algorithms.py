@@ -1,4 +1,4 @@
-"""The scenes of the gallery's algorithms: which steps are drawn, and the settings that make their idea visible."""
+"""The scenes of the algorithms' pictures: the steps to draw, and settings that show the idea."""
 
 from __future__ import annotations
 

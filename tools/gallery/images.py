@@ -1,4 +1,4 @@
-"""All drawn pictures by their places below docs/figures, with what draws each."""
+"""Path of a drawn picture below docs/figures -> the function that draws it."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ FOLDER = ROOT / "docs" / "figures"
 
 
 def images() -> dict[str, Callable[[], str]]:
-    """Return a function for each picture, by its path in FOLDER."""
+    """Return path in FOLDER -> function that draws the picture."""
     found: dict[str, Callable[[], str]] = {"shelf.svg": shelf.drawn, "terminal.svg": terminal.drawn}
     found |= {f"algorithms/{scene.algorithm}.svg": partial(steps.simulated, scene) for scene in SCENES}
     found |= {f"topologies/{name}.svg": partial(topologies.draw, name) for name in topologies.names()}
@@ -25,7 +25,7 @@ def images() -> dict[str, Callable[[], str]]:
 
 
 def is_current(name: str, drawn: str) -> bool:
-    """Return whether the file of picture *name* is the same bytes as *drawn*."""
+    """Return whether the file of picture *name* equals *drawn*, byte by byte."""
     file = FOLDER / name
     return file.is_file() and file.read_bytes() == drawn.encode("utf-8")
 

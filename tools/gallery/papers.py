@@ -1,4 +1,7 @@
-"""Pictures of papers' results, experiments/papers/results.json; rings are the numbers of a paper or its theory."""
+"""Charts of the papers' results, from experiments/papers/results.json.
+
+Points are our results. Rings are the paper's own numbers or its theory.
+"""
 
 from __future__ import annotations
 
@@ -13,14 +16,19 @@ from tests.support.root import ROOT
 from tools.gallery.svg import colour, number, picture, text
 
 RESULTS = ROOT / "experiments" / "papers" / "results.json"
-WIDTH, HEIGHT, LEFT, RIGHT, TOP, BOTTOM = 360.0, 208.0, 50.0, 18.0, 52.0, 58.0
+WIDTH = 360.0
+HEIGHT = 208.0
+LEFT = 50.0
+RIGHT = 18.0
+TOP = 52.0
+BOTTOM = 58.0
 
 Check: TypeAlias = Mapping[str, Any]
 EXPECTED = re.compile(r"([\d.]+)(?: s| ms)? ± ")
 
 
 class Point(NamedTuple):
-    """A result at *x*, with what was *expected*, or None if that is no number."""
+    """Our result at *x*, and the *expected* one, or None if there is no number."""
 
     x: str
     ours: float
@@ -29,7 +37,11 @@ class Point(NamedTuple):
 
 @dataclass(frozen=True)
 class Line:
-    """The checks whose names match *check*. Its group `x`, or that of *value*, is a point's place; `y` its height."""
+    """A line through the results of the checks with names that match *check*.
+
+    In the patterns, the group `x` of *check* or *value* is the horizontal position of a point, and
+    the group `y` of *value* is its height.
+    """
 
     name: str
     check: str
@@ -38,7 +50,11 @@ class Line:
 
 @dataclass(frozen=True)
 class Chart:
-    """The picture of *paper*: *height* and *across* name the axes. Points are *joined* if places have an order."""
+    """A chart of the results of *paper*.
+
+    *height* and *across* are the labels of the axes. If the horizontal positions have an order, the
+    points of a line are *joined*. If *log*, the vertical axis is logarithmic.
+    """
 
     paper: str
     title: str
@@ -116,13 +132,16 @@ CHARTS = (
 
 
 def checks() -> dict[str, list[Check]]:
-    """Return the stored results of every paper."""
+    """Return paper -> its stored checks."""
     found: dict[str, list[Check]] = json.loads(RESULTS.read_text(encoding="utf-8"))
     return found
 
 
 def points(line: Line, found: Sequence[Check]) -> list[Point]:
-    """Return the points of *line*, in the order of the checks. Raises ValueError if there are none."""
+    """Return the points of *line*, in the order of the checks.
+
+    Raise ValueError if there are none.
+    """
     made = []
     for check in found:
         if (named := re.match(line.check, check["name"])) is None:
@@ -140,7 +159,10 @@ def points(line: Line, found: Sequence[Check]) -> list[Point]:
 
 @dataclass(frozen=True)
 class Plot:
-    """The area of a chart: places across, and heights from 0 or, if *log*, from a power of ten."""
+    """The area of a chart.
+
+    Horizontal positions are *places*. Heights begin at 0 or, if *log*, at a power of ten.
+    """
 
     places: Sequence[str]
     ticks: Sequence[float]
@@ -157,7 +179,7 @@ class Plot:
 
 
 def draw(chart: Chart, found: Sequence[Check]) -> str:
-    """Return the picture of *chart* from a paper's checks."""
+    """Return the picture of *chart* for the checks *found* of its paper."""
     lines = {line.name: points(line, found) for line in chart.lines}
     every = [point for row in lines.values() for point in row]
     heights = [value for point in every for value in (point.ours, point.expected) if value is not None]
@@ -193,7 +215,7 @@ def _level(plot: Plot, tick: float) -> str:
 
 
 def _place(plot: Plot, place: str) -> list[str]:
-    """Return the name of *place*, in two lines if it is long."""
+    """Return the label of *place*, split into two lines if it is long."""
     lines = re.split(", | on ", place)
     if len(lines) == 1 and 6.1 * len(place) > (WIDTH - LEFT - RIGHT) / len(plot.places) - 6:
         lines = place.rsplit(" ", 1)
@@ -202,7 +224,7 @@ def _place(plot: Plot, place: str) -> list[str]:
 
 
 def _line(plot: Plot, row: Sequence[Point], shade: str, aside: float, *, joined: bool) -> list[str]:
-    """Return the points that we found, moved *aside*, and a ring at each expected one."""
+    """Return our points, moved sideways by *aside*, and a ring at each expected value."""
     at = [(plot.x(point.x) + aside, plot.y(point.ours)) for point in row]
     path = "L".join(f"{number(x)} {number(y)}" for x, y in at)
     parts = [f'<path d="M{path}" fill="none" stroke="{shade}" stroke-width="1.6"/>'] if joined else []
@@ -213,7 +235,9 @@ def _line(plot: Plot, row: Sequence[Point], shade: str, aside: float, *, joined:
 
 
 def _names(names: Sequence[str], has_rings: bool) -> list[str]:
-    parts, x, y = [], 14.0, HEIGHT - 14.0
+    parts = []
+    x = 14.0
+    y = HEIGHT - 14.0
     for index, name in enumerate(names):
         parts.append(f'<circle cx="{number(x)}" cy="{number(y - 4)}" r="3" fill="{colour(index)}"/>')
         parts.append(text(x + 8, y, name, "faint"))

@@ -1,4 +1,6 @@
-"""An algorithm's picture: what four nodes compute and send in one or a few steps, in time, from a simulated run."""
+"""The picture of an algorithm: the computations and messages of four nodes in a few simulated
+steps.
+"""
 
 from __future__ import annotations
 
@@ -26,15 +28,23 @@ TOPOLOGY: dict[str, Any] = {
 DIGITS = {"name": "mnist_mlp", "hidden": 64, "batch_size": 32}
 LAYERS = {"name": "gpt", "size": "tiny", "layers": 4, "width": 32, "heads": 4, "context": 16, "batch_size": 8}
 
-WIDTH, LEFT, RIGHT, TOP, ROW, BOTTOM = 360.0, 32.0, 12.0, 34.0, 26.0, 26.0
+WIDTH = 360.0
+LEFT = 32.0
+RIGHT = 12.0
+TOP = 34.0
+ROW = 26.0
+BOTTOM = 26.0
 BAR, TIP = 11.0, 5.5
 MIDDLE = 1
-"""The rank that marks where a step begins and ends: a worker under every algorithm."""
+"""The rank with the steps that are drawn. It is a worker in every algorithm."""
 
 
 @dataclass(frozen=True)
 class Scene:
-    """The steps of *algorithm* that are drawn: after *first* up to *last*, of rank 1, with these *settings*."""
+    """The steps of *algorithm* to draw, with *settings*.
+
+    The picture begins when rank 1 has ended step *first*, and ends when it has ended step *last*.
+    """
 
     algorithm: str
     first: int = 3
@@ -44,7 +54,7 @@ class Scene:
 
     @property
     def given(self) -> str:
-        """The settings in words."""
+        """The settings as text."""
         return ", ".join(f"{name} {value}" for name, value in self.settings.items())
 
     def experiment(self) -> dict[str, Any]:
@@ -61,7 +71,9 @@ class Scene:
 
 @dataclass(frozen=True)
 class Message:
-    """*size_bytes* from rank *source*, from *start_s*, to rank *target*, which has them at *end_s*."""
+    """A message of *size_bytes* that leaves rank *source* at *start_s*, and reaches rank *target*
+    at *end_s*.
+    """
 
     source: int
     target: int
@@ -71,7 +83,7 @@ class Message:
 
 
 def run(scene: Scene) -> Run:
-    """Simulate *scene*; the run stays readable without its directory."""
+    """Simulate *scene*. All data of the run is read before its directory is removed."""
     with tempfile.TemporaryDirectory() as folder:
         found = simcluster.run(scene.experiment(), backend="sim", out=Path(folder) / "run", report=False)
         assert found.spans
@@ -80,7 +92,10 @@ def run(scene: Scene) -> Run:
 
 
 def messages(spans: Sequence[tuple[int, Span]]) -> list[Message]:
-    """Pair each receipt with its message: those of one tag between two nodes arrive in the order they are sent."""
+    """Return the messages, each made of a send and its receipt.
+
+    Messages with the same tag between two nodes arrive in the order in which they are sent.
+    """
     sent: dict[tuple[int, int, str], deque[Span]] = defaultdict(deque)
     for rank, span in sorted(spans, key=lambda row: row[1].start_s):
         if span.kind == "send":
@@ -95,7 +110,7 @@ def messages(spans: Sequence[tuple[int, Span]]) -> list[Message]:
 
 
 def draw(scene: Scene, found: Run) -> str:
-    """Return the picture of *scene*, from its run."""
+    """Return the picture of *scene* for the run *found*."""
     start_s, end_s = window(scene, found)
     height = TOP + ROW * len(NODES) + BOTTOM
     plot = WIDTH - LEFT - RIGHT
@@ -134,12 +149,12 @@ def draw(scene: Scene, found: Run) -> str:
 
 
 def simulated(scene: Scene) -> str:
-    """Return the picture of *scene*, from a run of now."""
+    """Simulate *scene*, and return its picture."""
     return draw(scene, run(scene))
 
 
 def window(scene: Scene, found: Run) -> tuple[float, float]:
-    """Return when rank 1 ended the first and the last of the steps that *scene* names."""
+    """Return the times at which rank 1 ended steps *first* and *last* of *scene*."""
     rows = found.metrics[found.metrics["node"] == NODES[MIDDLE]].groupby("step")["time_s"].max()
     return float(rows[scene.first]), float(rows[scene.last])
 
@@ -150,7 +165,10 @@ def _bar(left: float, right: float, y: float) -> str:
 
 
 def _arrow(x0: float, y0: float, x1: float, y1: float, share: float) -> str:
-    """Return a message's line, from the edge of one row to that of the other, thicker for a larger one."""
+    """Return the arrow of a message between the edges of two rows.
+
+    *share* is the message's size relative to the largest one.
+    """
     down = 1 if y1 > y0 else -1
     start, end = y0 + down * BAR / 2, y1 - down * BAR / 2
     length = math.hypot(x1 - x0, end - start)

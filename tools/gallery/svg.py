@@ -1,7 +1,7 @@
-"""What all drawn pictures share: colours for light and dark, texts, a ground of their own, numbers as short texts.
+"""Common parts of all drawn pictures: colours for light and dark systems, texts, and a background.
 
-A picture brings its ground, because a page may be dark where its reader's system is light. It has neither scripts nor
-fonts, and equal numbers give equal bytes.
+A picture needs a background, because a page may be dark although its reader's system is light.
+Pictures contain no scripts or fonts. Equal data gives equal bytes.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ FONT = 'system-ui, -apple-system, "Segoe UI", "DejaVu Sans", sans-serif'
 
 
 def style(*more: str) -> str:
-    """Return the style sheet of a picture, with the rules *more* at its end."""
+    """Return the style sheet of a picture, followed by the rules *more*."""
 
     def colours(known: dict[str, str]) -> str:
         return "".join(f"--{name}:{value};" for name, value in known.items())
@@ -33,7 +33,10 @@ def style(*more: str) -> str:
 
 
 def picture(width: float, height: float, title: str, parts: Sequence[str], *rules: str) -> str:
-    """Return the file's text: a ground, and *parts* on it. *title* is read out instead of the picture."""
+    """Return the text of an SVG file: *parts* on a background.
+
+    Screen readers read *title* instead of the picture.
+    """
     ground = f'<rect class="ground" x=".5" y=".5" width="{number(width - 1)}" height="{number(height - 1)}" rx="8"/>'
     size = f'viewBox="0 0 {number(width)} {number(height)}" width="{number(width)}" height="{number(height)}"'
     head = f'<svg xmlns="http://www.w3.org/2000/svg" role="img" aria-label="{escape(title)}" {size}>'
@@ -41,16 +44,19 @@ def picture(width: float, height: float, title: str, parts: Sequence[str], *rule
 
 
 def number(value: float) -> str:
-    """Return *value* to a tenth, as short as that is."""
+    """Return *value*, rounded to one decimal, in its shortest form."""
     return f"{round(value, 1) + 0.0:.1f}".removesuffix(".0")
 
 
 def text(x: float, y: float, words: str, classes: str = "") -> str:
-    """Return *words*, whose base line begins at a point unless *classes* say otherwise."""
+    """Return a text element for *words*.
+
+    Its baseline begins at (x, y), unless *classes* change its anchor.
+    """
     named = f' class="{classes}"' if classes else ""
     return f'<text x="{number(x)}" y="{number(y)}"{named}>{escape(words)}</text>'
 
 
 def colour(index: int) -> str:
-    """Return the colour of line number *index*, as in the reports."""
+    """Return the colour of line number *index*, which is the same as in reports."""
     return LINES[index % len(LINES)]

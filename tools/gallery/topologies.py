@@ -1,4 +1,4 @@
-"""Pictures of the shipped topologies and the generators', by the drawing code of `simcluster topology draw`."""
+"""Pictures of shipped and generated topologies, drawn like those of `simcluster topology draw`."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ GENERATED: dict[str, dict[str, Any]] = {
 
 
 def names() -> list[str]:
-    """Return the shipped topologies, then one of each of several generators."""
+    """Return the names of the shipped topologies, then those of the generated ones."""
     return [*shipped_names("topologies"), *GENERATED]
 
 
@@ -32,6 +32,6 @@ def topology(name: str) -> Topology:
 
 
 def with_ground(drawn: str) -> str:
-    """Return a drawn topology with a ground of its own, as a file."""
+    """Return the text of an SVG file: the topology *drawn*, on a background."""
     ground = '<rect width="100%" height="100%" rx="8" fill="var(--page)"/>'
     return drawn.replace("</style>", f"</style>{ground}", 1) + "\n"

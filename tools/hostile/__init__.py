@@ -1,1 +1,1 @@
-"""Clients that mean harm, against every port of a run that goes on: `make hostile`."""
+"""`make hostile`: hostile clients attack every port of a run while it trains."""

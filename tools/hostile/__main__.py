@@ -1,4 +1,7 @@
-"""`make hostile`: a run left alone, the same run among hostile clients, and what differs: nothing, or exit code 1."""
+"""`make hostile`: run the same training undisturbed and among hostile clients, and compare.
+
+The exit code is 1 if the weights differ, or if memory or open files grow too much.
+"""
 
 from __future__ import annotations
 
@@ -17,21 +20,25 @@ from tools.hostile.siege import EXPERIMENT, Besieged, Taken, besiege, running, s
 
 PACE_S = 0.2
 AFTER_S = 20.0
-"""The run outlives the siege by so much, so that it can be seen what it still holds."""
+"""The time for which the run continues after the siege, so that leaks can be measured."""
 
 GROWTH_BYTES = 24 * 1024**2
-"""By so much more may a process grow than in the run left alone, which keeps as many records: 64 strangers' buffers are
-8 MiB.
+"""The limit on the extra memory growth of a process among hostile clients.
+
+The undisturbed run keeps equally many records. The buffers of 64 unauthenticated connections take 8
+MiB.
 """
 
 
 Alone: TypeAlias = tuple[str, dict[str, Taken]]
-"""The hash of the weights of a run that was left alone, and what its processes had until the last step."""
+"""(hash of the weights of an undisturbed run, process -> its resources before the last step)."""
 
 
 @dataclass
 class Report:
-    """Both runs and what is wrong; *taken* of the one in peace, then of the one besieged."""
+    """The comparison of both runs: their resources (*alone*, *among* clients), and the *faults*
+    found.
+    """
 
     besieged: Besieged
     alone: dict[str, Taken]
@@ -42,7 +49,9 @@ class Report:
 
 
 def alone_on_sockets(folder: Path, steps: int) -> Alone:
-    """In processes like those that are besieged, faster; still long enough to look at them."""
+    """Run undisturbed in real processes, at a higher pace that still leaves time to
+    measure them.
+    """
     with running(folder, steps, 2.0 / steps) as run:
         taken = run.at_work(steps, 60.0 + steps)
         weights = run.result(60.0)["weights_sha256"]
@@ -50,7 +59,7 @@ def alone_on_sockets(folder: Path, steps: int) -> Alone:
 
 
 def alone_in_simulator(folder: Path, steps: int) -> Alone:
-    """No processes: weights alone."""
+    """Run undisturbed in the simulator, which yields the hash of the weights but no resources."""
     run = simcluster.run(EXPERIMENT, overrides={"stop.steps": steps}, out=folder, report=False)
     return run.summary["weights_sha256"], {}
 
@@ -63,13 +72,13 @@ def hold(
     after_s: float = AFTER_S,
     left_alone: Callable[[Path, int], Alone] = alone_on_sockets,
 ) -> Report:
-    """A run of the same steps alone and then besieged for *seconds*."""
+    """Run the same steps undisturbed and then besieged for *seconds*. Return the report."""
     steps = int((seconds + after_s) / pace_s)
     peace, alone = left_alone(folder / "alone", steps)
     with running(folder / "besieged", steps, pace_s) as run:
         besieged = asyncio.run(besiege(run, seconds, seed))
         settle(run)
-        settled = deepcopy(run.taken)
+        settled = deepcopy(run.taken)  # leave out the end of the run, which writes files
         war = run.result(60.0 + 2 * steps * pace_s)["weights_sha256"]
     faults = list(besieged.tally.faults)
     if peace != war:
@@ -86,7 +95,8 @@ def hold(
 
 
 def show(report: Report) -> None:
-    tally, mib = report.besieged.tally, 1024**2
+    tally = report.besieged.tally
+    mib = 1024**2
     print(f"{tally.attempts} visits in {report.besieged.seconds:.0f} s; a crowd is one visit of 100 connections")
     for (door, kind), ends in sorted(tally.ends.items()):
         ended = "; ".join(f"{count} {how}" for how, count in ends.most_common(6))
@@ -101,7 +111,7 @@ def show(report: Report) -> None:
         f"the coordinator answered {answered} of {all_} calls with its token; the run logged {report.log_bytes} bytes"
     )
     print(f"weights alone     {report.weights[0]}\nweights besieged  {report.weights[1]}")
-    print("\n".join(report.faults) if report.faults else "nobody got in, nobody was left standing, nothing grew")
+    print("\n".join(report.faults) or "no client got in, no connection stayed open, nothing grew")
 
 
 def main() -> None:
@@ -109,14 +119,14 @@ def main() -> None:
     parser.add_argument("--seconds", type=float, default=600.0)
     parser.add_argument("--inputs", type=int, default=300_000, help="mutations of the corpus to read before")
     parser.add_argument("--seed", type=int, default=0)
-    asked = parser.parse_args()
-    kept = fuzz(asked.inputs, asked.seed)
+    arguments = parser.parse_args()
+    kept = fuzz(arguments.inputs, arguments.seed)
     print(
-        f"{asked.inputs} mutations of the corpus read; untyped errors: {[path.name for path in kept] or 'none'}",
+        f"{arguments.inputs} mutations of the corpus read; untyped errors: {[path.name for path in kept] or 'none'}",
         flush=True,
     )
     with tempfile.TemporaryDirectory(prefix="hostile-") as root:
-        report = hold(Path(root), asked.seconds, asked.seed)
+        report = hold(Path(root), arguments.seconds, arguments.seed)
     show(report)
     if kept or report.faults:
         raise SystemExit(1)

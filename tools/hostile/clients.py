@@ -1,4 +1,4 @@
-"""The clients themselves: each visits a port in its own bad manner and says how it was turned away."""
+"""The attacks of hostile clients. Each attack returns how the port ended the connection."""
 
 from __future__ import annotations
 
@@ -27,19 +27,19 @@ from simcluster.errors import ProtocolError
 from tools.hostile.inputs import FRAMES, HTTP, STRANGE_KEY, Feeding, a_hello, http_tokens, wire
 
 PATIENCE_S = HANDSHAKE_TIMEOUT_S + 10.0
-"""Who still has a connection after so long is a guest that nobody sends away."""
+"""The limit on the time of a visit: a connection that stays open for longer counts as held open."""
 
 CROWD = 100
 _decoder: msgspec.msgpack.Decoder[HandshakeMessage] = msgspec.msgpack.Decoder(HandshakeMessage)
 
 
 class GotIn(Exception):
-    """What must not happen."""
+    """Raised if a client without the key or the token gets in, or gets an answer."""
 
 
 @dataclass
 class Tally:
-    """Attempts by (door, kind) and how each ended; *faults* in words."""
+    """The number of attempts by (door, kind) and by ending, and the list of *faults*."""
 
     ends: dict[tuple[str, str], Counter[str]] = field(default_factory=dict)
     faults: list[str] = field(default_factory=list)
@@ -54,7 +54,10 @@ class Tally:
 
 @dataclass(frozen=True)
 class Door:
-    """A port: "rendezvous", "data" or "http"; *key* is the run's own, for who replays what somebody said who had it."""
+    """A port of *kind* "rendezvous", "data" or "http".
+
+    *key* is the key of the run. Only the client that replays an accepted handshake uses it.
+    """
 
     kind: str
     host: str
@@ -63,7 +66,7 @@ class Door:
 
 
 class Visit:
-    """A connection to *door* and what comes back on it."""
+    """A connection to *door*. *answer* is what the door has sent so far."""
 
     def __init__(self, door: Door) -> None:
         self.door = door
@@ -77,13 +80,13 @@ class Visit:
         self.writer.transport.abort()
 
     async def say(self, data: bytes) -> None:
-        """Whoever is not heard any more has been dropped, as `end` will find."""
+        """Send *data*. Ignore a closed connection: `end` reports how it was closed."""
         with suppress(OSError):
             self.writer.write(data)
             await asyncio.wait_for(self.writer.drain(), PATIENCE_S)
 
     async def end(self, *, half_closed: bool = False) -> str:
-        """How the other side ended it. Raises GotIn."""
+        """Return how the other side ended the connection. Raise GotIn for a forbidden answer."""
         if half_closed and self.writer.can_write_eof():
             with suppress(OSError):
                 self.writer.write_eof()
@@ -101,7 +104,8 @@ class Visit:
 
 
 def in_words_of_frames(answer: bytes) -> str:
-    reader, words = Feeding(), ""
+    reader = Feeding()
+    words = ""
     try:
         messages = [_decoder.decode(frame.header) for frame in reader.feed(answer)]
     except ProtocolError as error:
@@ -123,18 +127,18 @@ def in_words_of_http(answer: bytes) -> str:
     return "/".join(code.decode() for code in codes[:3])
 
 
-# manners: each visits once
+# Attacks: each function makes one visit and returns how it ended.
 
 
 async def throws(door: Door, chance: random.Random, make: Callable[[random.Random], bytes]) -> str:
-    """Says it all at once, and waits or half-closes."""
+    """Send the bytes of *make* at once, then either wait or close the sending half."""
     async with Visit(door) as visit:
         await visit.say(make(chance))
         return await visit.end(half_closed=chance.random() < 0.5)
 
 
 async def trickles(door: Door, chance: random.Random) -> str:
-    """Slow-loris: a byte now and then, for ever."""
+    """Send a byte every 0.3 s until the door closes the connection (slow loris)."""
     data = http_tokens(chance)[:-4] if door.kind == "http" else a_hello(chance)
     async with Visit(door) as visit:
         ending = asyncio.ensure_future(visit.end())
@@ -150,7 +154,9 @@ async def trickles(door: Door, chance: random.Random) -> str:
 
 
 async def trickles_body(door: Door, chance: random.Random) -> str:
-    """A whole head, and then a body that never ends."""
+    """Send a complete HTTP head, then the body byte by byte until the door closes the
+    connection.
+    """
     async with Visit(door) as visit:
         ending = asyncio.ensure_future(visit.end())
         path = chance.choice((b"/", b"/telemetry"))
@@ -164,7 +170,7 @@ async def trickles_body(door: Door, chance: random.Random) -> str:
 
 
 async def crowds(door: Door, chance: random.Random) -> str:
-    """More silent connections at once than are let to wait."""
+    """Open more silent connections at once than the port accepts."""
     visits = [Visit(door) for _ in range(CROWD)]
     await asyncio.gather(*(visit.__aenter__() for visit in visits), return_exceptions=True)
     try:
@@ -178,7 +184,10 @@ async def crowds(door: Door, chance: random.Random) -> str:
 
 
 async def guesses(door: Door, chance: random.Random) -> str:
-    """The right words with a wrong key, a proof of zeros, or the acceptor's own proof back."""
+    """Shake hands without the run's key.
+
+    The proof consists of zeros or random bytes, is empty, or echoes the acceptor's own proof.
+    """
     node = Handshake(STRANGE_KEY, PeerIdentity(_lane(door), f"n{chance.randrange(4)}", 1), accepts=False)
     async with Visit(door) as visit:
         await visit.say(wire(FrameKind.HANDSHAKE, node.to_send()[0]))
@@ -191,7 +200,7 @@ async def guesses(door: Door, chance: random.Random) -> str:
 
 
 class Replays:
-    """Says again what somebody who has the key has said at this very door, and was believed."""
+    """A client that records an accepted handshake at a door, and repeats its bytes there."""
 
     def __init__(self) -> None:
         self._said: dict[Door, bytes] = {}
@@ -207,12 +216,13 @@ class Replays:
             return await visit.end()
 
     async def _record(self, door: Door) -> bytes | None:
-        """With the key, but a name that is no node's: its proof is found to be right, or it would not be told so.
+        """Return the bytes of a handshake with the right key, under a name that no node has.
 
-        None if the door is too crowded.
+        The door checks the proof first and the name second. Return None if the door is too crowded
+        to answer.
         """
         who = PeerIdentity(_lane(door), "recorded", 99)
-        async with Visit(door) as visit:  # the acceptor says in clear of which run it is
+        async with Visit(door) as visit:  # to read the run's id, which is sent unencrypted
             await visit.say(wire(FrameKind.HANDSHAKE, Handshake(door.key, who, accepts=False).to_send()[0]))
             answer = await _frames(visit, 1)
         if not answer:
@@ -238,7 +248,9 @@ class Replays:
 
 
 async def _frames(visit: Visit, count: int) -> list[bytes]:
-    """The next *count* headers of handshake frames, or fewer if it is dropped before."""
+    """Return the next *count* headers of handshake frames, or fewer if the connection
+    ends first.
+    """
     reader = Feeding()
     found: list[bytes] = []
     with suppress(OSError, TimeoutError):
@@ -254,7 +266,9 @@ def _lane(door: Door) -> str:
 
 
 def manners(door: Door) -> dict[str, tuple[int, Callable[[Door, random.Random], object]]]:
-    """What is done at *door*: how many do it at once, and what."""
+    """Return name of an attack on *door* -> (number of concurrent clients, function for
+    one visit).
+    """
     makers = HTTP if door.kind == "http" else FRAMES
     found: dict[str, tuple[int, Callable[[Door, random.Random], object]]] = {
         name: (1, lambda door, chance, make=make: throws(door, chance, make)) for name, make in makers.items()

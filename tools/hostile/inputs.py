@@ -1,4 +1,7 @@
-"""Bytes that hostile clients send before they have authenticated, by kind and seed; no socket anywhere."""
+"""Bytes that clients without the key may send, by kind of attack and seed.
+
+This module opens no socket.
+"""
 
 from __future__ import annotations
 
@@ -24,15 +27,16 @@ from simcluster import __version__
 from simcluster.payload import PREAMBLE_BYTES
 
 KEY, STRANGE_KEY = b"k" * 32, b"s" * 32
-LAYOUT = struct.Struct("<4sBBHIQQIII")
+LAYOUT = struct.Struct("<4sBBHIQQIII")  # the layout of a frame's preamble
 
 
 class Feeding(FrameReader):
-    """A reader that takes bytes as they come."""
+    """A frame reader that accepts bytes in pieces of any size."""
 
     def feed(self, data: bytes) -> list[Frame]:
-        """Process *data*; return the frames that it completes."""
-        frames, view = [], memoryview(data)
+        """Process *data*. Return the frames that it completes."""
+        frames = []
+        view = memoryview(data)
         while view:
             buffer = self.buffer()
             count = min(len(buffer), len(view))
@@ -45,12 +49,14 @@ class Feeding(FrameReader):
 
 
 def wire(kind: FrameKind, header: bytes = b"", body: bytes = b"", seq: int = 0) -> bytes:
-    """One frame."""
+    """Return the bytes of one frame."""
     return b"".join(map(bytes, OutgoingFrame(kind, header, [as_octets(body)]).chunks(seq)))
 
 
 def resealed(data: bytes, **fields: int) -> bytes:
-    """*data*, a frame, with other *fields* in its preamble and a checksum that fits them."""
+    """Return the frame *data* with changed *fields* in its preamble, and with a matching
+    checksum.
+    """
     preamble = Preamble.read(data[:PREAMBLE_BYTES])._replace(**fields)
     header = data[PREAMBLE_BYTES:]
     crc = header_crc(LAYOUT.pack(*preamble), header[: preamble.header_len])
@@ -58,7 +64,7 @@ def resealed(data: bytes, **fields: int) -> bytes:
 
 
 def conversation(lane: str, name: str) -> tuple[bytes, bytes]:
-    """What a node that has the key says to an acceptor that lets it in: its hello and its proof."""
+    """Return the hello and the proof of a node with the right key, which an acceptor accepts."""
     node = Handshake(KEY, PeerIdentity(lane, name, 1), accepts=False)
     door = Handshake(KEY, PeerIdentity(lane, "door"), accepts=True)
     (hello,) = node.to_send()
@@ -76,12 +82,13 @@ def a_hello(chance: random.Random) -> bytes:
 
 def random_bytes(chance: random.Random) -> bytes:
     ours = b"simc" + bytes([PROTOCOL_VERSION])
+    # The first bytes of our own protocol, of HTTP and of TLS.
     start = chance.choice((b"", b"s", b"simc", ours, ours + b"\x01", b"GET / HTTP/1.1\r\n", b"\x16\x03\x01\x02"))
     return start + chance.randbytes(chance.choice((1, 39, 40, 41, 256, 4096, 70_000)))
 
 
 def huge_lengths(chance: random.Random) -> bytes:
-    """Preambles that announce more than anybody has, under checksums that fit."""
+    """Return a preamble that announces too many bytes, with a checksum that matches."""
     fields = {"kind": chance.choice((1, 1, 2, 3, 4, 0, 255))}
     most = chance.choice((217, 2**16, 2**16 + 1, 2**31, 2**32 - 1))
     fields[chance.choice(("header_len", "body_len"))] = most
@@ -96,7 +103,10 @@ def half_frames(chance: random.Random) -> bytes:
 
 
 def changed_frames(chance: random.Random) -> bytes:
-    """A hello in which bytes were changed, under a checksum that fits: what the decoder gets to see."""
+    """Return a hello with changed bytes.
+
+    Its checksum matches, so that the reader decodes the bytes.
+    """
     data = bytearray(a_hello(chance))
     for _ in range(chance.choice((1, 1, 2, 8))):
         data[chance.randrange(PREAMBLE_BYTES, len(data))] = chance.choice((0, 0x7F, 0xC1, 0xFF, chance.randrange(256)))
@@ -105,10 +115,12 @@ def changed_frames(chance: random.Random) -> bytes:
 
 
 def words(chance: random.Random) -> bytes:
-    """Handshake messages that are well formed and mean nonsense."""
+    """Return a well-formed handshake message without a valid meaning."""
     whole = an_integer(chance)
+    # Texts: empty, long, with control characters, with multi-byte characters, and right to left.
     texts = ("", "x" * 60, "\x1b[2J\n\r", "ü" * 30, "\u202e\x00")
-    nonce, text = chance.randbytes(chance.choice((0, 31, 32, 33))), chance.choice(texts)
+    nonce = chance.randbytes(chance.choice((0, 31, 32, 33)))
+    text = chance.choice(texts)
     message = chance.choice(
         (
             [1, nonce, __version__, "data", text, whole, b"", b""],
@@ -126,12 +138,16 @@ def words(chance: random.Random) -> bytes:
 
 
 def an_integer(chance: random.Random) -> int:
+    # The limits of msgpack's integer types.
     return chance.choice((-(2**63), -1, 0, 1, 2**31, 2**63, 2**64 - 1))
 
 
 def nested(chance: random.Random) -> bytes:
-    """Lists in lists, and strings that are longer than their frame."""
+    """Return a frame of nested lists or maps, or of values that claim to be longer than
+    the frame.
+    """
     room = HANDSHAKE_LIMIT_BYTES - PREAMBLE_BYTES
+    # A list, a map, and the heads of an array, of bytes and of a text that claim gigabytes.
     head = chance.choice(
         (b"\x91", b"\x81\xa1a", b"\xdd\xff\xff\xff\xff", b"\xc6\xff\xff\xff\xff", b"\xdb\x7f\xff\xff\xff")
     )
@@ -139,7 +155,7 @@ def nested(chance: random.Random) -> bytes:
 
 
 def replayed(chance: random.Random) -> bytes:
-    """All that a node once said to get in, again."""
+    """Return all bytes that a node sent in an earlier handshake, which was accepted."""
     return b"".join(conversation(chance.choice(("control", "data")), f"n{chance.randrange(4)}"))
 
 
@@ -162,7 +178,7 @@ def http_random(chance: random.Random) -> bytes:
 
 
 def http_lengths(chance: random.Random) -> bytes:
-    """Requests that announce, or have, more than is taken."""
+    """Return a request with an invalid length, or with a body or head that is too long."""
     extra = chance.choice(
         (
             b"Content-Length: 99999999999999999999\r\n",
@@ -184,7 +200,7 @@ def http_half(chance: random.Random) -> bytes:
 
 
 def http_tokens(chance: random.Random) -> bytes:
-    """Whole requests of somebody without the token."""
+    """Return a complete request without the token."""
     paths = (
         "/status",
         "/history",

@@ -1,4 +1,4 @@
-"""Data parallelism in no hurry: what is computed does not depend on the pace."""
+"""Data parallelism at a set pace. The pace does not affect the weights."""
 
 from __future__ import annotations
 

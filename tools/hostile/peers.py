@@ -1,4 +1,7 @@
-"""Bytes that a hostile peer with the key sends after its handshake, by kind and seed; no socket anywhere."""
+"""Bytes that a peer with the key may send after its handshake to do harm, by kind and seed.
+
+This module opens no socket.
+"""
 
 from __future__ import annotations
 
@@ -15,7 +18,7 @@ from simcluster.payload import DTYPES, Payload, encode_header
 from tools.hostile.inputs import an_integer, resealed, wire
 
 HEADER = encode_header("t", Payload((torch.zeros(4),), {"step": 1}))
-"""Announces 16 bytes."""
+"""The header of a message with a body of 16 bytes."""
 
 
 def frames(outgoing: OutgoingFrame) -> list[bytes]:
@@ -23,7 +26,7 @@ def frames(outgoing: OutgoingFrame) -> list[bytes]:
 
 
 def whole_data(chance: random.Random) -> bytes:
-    """Messages that nothing is wrong with, which accidents then befall."""
+    """Return a correct message, for `mutated` to damage."""
     dtype = chance.choice(list(DTYPES.values()))
     tensors = tuple(torch.zeros(chance.choice(((), (3,), (2, 2), (0, 5))), dtype=dtype) for _ in range(2))
     values: dict[str, int | float | str | None] = {
@@ -37,17 +40,18 @@ def whole_data(chance: random.Random) -> bytes:
 
 
 def wrong_data(chance: random.Random) -> bytes:
-    """Headers that announce tensors there cannot be, or other ones than come."""
+    """Return a message with a header of impossible tensors, or one that does not match the body."""
     shapes: tuple[list[object], ...] = ([4], [2**31], [-1], [2**31 - 1] * 4, [1] * 99, [2**64 - 1, 0], ["4"], [])
     tensor = [chance.choice(("float32", "float32", "float128", "", "ü" * 99)), chance.choice(shapes)]
     header: list[object] = [chance.choice(("t", "", "\x00" * 99, 7)), {"a": an_integer(chance)}, [tensor]]
+    # Most headers are complete; some lack parts.
     encoded = msgspec.msgpack.encode(header[: chance.choice((3, 3, 3, 2, 0))])
     data = wire(FrameKind.DATA, encoded, bytes(chance.choice((0, 16, 16, 17, 999))))
     return resealed(data, flags=MORE) if chance.random() < 0.3 else data
 
 
 def wrong_lengths(chance: random.Random) -> bytes:
-    """Preambles that announce more than there is, or what their kind does not have."""
+    """Return a preamble that announces more bytes than follow, or more than its kind allows."""
     kind = chance.choice(
         (FrameKind.DATA, FrameKind.CONTROL, FrameKind.GOODBYE, FrameKind.PART, FrameKind.ACK, FrameKind.OFFER)
     )
@@ -57,7 +61,7 @@ def wrong_lengths(chance: random.Random) -> bytes:
 
 
 def wrong_parts(chance: random.Random) -> bytes:
-    """A message in parts: one is missing, too many, too long, out of its turn or changed."""
+    """Return a message in parts: a part is missing, redundant, too long, misplaced or changed."""
     body = chance.randbytes(16)
     first = sealed(FrameKind.DATA, HEADER, 0, 8, crc32c(body[:8]), MORE) + body[:8]
     second = sealed(FrameKind.PART, b"", 1, 8, crc32c(body)) + body[8:]
@@ -81,8 +85,9 @@ def wrong_parts(chance: random.Random) -> bytes:
 
 
 def wrong_order(chance: random.Random) -> bytes:
-    """Frames that are whole and come in the wrong place, number or form."""
-    goodbye, beat = wire(FrameKind.GOODBYE), wire(FrameKind.CONTROL, body=b"\x91\xa4beat")
+    """Return complete frames in a wrong order, with wrong numbers, or with invalid fields."""
+    goodbye = wire(FrameKind.GOODBYE)
+    beat = wire(FrameKind.CONTROL, body=b"\x91\xa4beat")
     return chance.choice(
         (
             beat + beat,
@@ -100,14 +105,14 @@ def wrong_order(chance: random.Random) -> bytes:
 
 
 def wrong_slots(chance: random.Random) -> bytes:
-    """A body in shared memory, of lengths that no slot has."""
+    """Return a message with its body in shared memory, mostly in slots of invalid lengths."""
     lengths = chance.choice(((0,), (17,), (2**32 - 1,), (8, 9), (8, 8), (8,)))
-    said = b"".join(length.to_bytes(4, "little") for length in lengths)
-    return sealed(FrameKind.DATA, HEADER, 0, 16, 0, SHARED) + said
+    encoded = b"".join(length.to_bytes(4, "little") for length in lengths)
+    return sealed(FrameKind.DATA, HEADER, 0, 16, 0, SHARED) + encoded
 
 
 def control(chance: random.Random) -> bytes:
-    """Orders and reports, some of whose values are replaced by nonsense."""
+    """Return a message of the control lane with some values replaced by nonsense."""
     message: list[Any] = chance.choice(
         (
             ["job", 0, ["a", "b"], 1, "{}", "p", b"r" * 16, 1, 2, 0.5, 5.0, 9.0, None, [[[0.0, 1.0], 2.0]], []],

@@ -1,4 +1,4 @@
-"""Everything that reads what a hostile client says, the corpus of such bytes, and accidents to them."""
+"""The readers of the bytes that hostile clients send, a corpus of such bytes, and its mutations."""
 
 from __future__ import annotations
 
@@ -27,14 +27,17 @@ CORPUS = Path(__file__).parent / "corpus"
 FAMILIES = {"frames": FRAMES, "peers": PEERS, "http": HTTP}
 TYPED = (ProtocolError, HandshakeRefused)
 OLD_PACKAGE = msgspec.msgpack.encode("0.1.0")
-"""How the corpus spells the version of this package, at which a hello would be refused one day."""
+"""The version of this package in the corpus.
+
+Any other version would make readers refuse a hello.
+"""
 
 Line: TypeAlias = tuple[str, int]
-"""A file's name and a line in it."""
+"""(file name, line number)."""
 
 
 class Slot:
-    """A peer's shared memory: one slot, over and over."""
+    """A stand-in for a peer's shared memory. It returns the same slot for every message."""
 
     slot_bytes = 16
 
@@ -46,7 +49,7 @@ class Slot:
 
 
 def split(data: bytes) -> tuple[list[bytes], bytes]:
-    """Return the whole frames that *data* begins with, and the rest."""
+    """Return (the complete frames at the beginning of *data*, the remaining bytes)."""
     found = []
     while len(data) >= PREAMBLE_BYTES:
         preamble = Preamble.read(data)
@@ -59,7 +62,10 @@ def split(data: bytes) -> tuple[list[bytes], bytes]:
 
 
 def today(data: bytes) -> bytes:
-    """Return *data* in today's versions of protocol and package, so that no frame stops at a version alone."""
+    """Return *data* with the current versions of the protocol and the package.
+
+    Otherwise readers would refuse a frame for its version instead of its content.
+    """
     found, rest = split(data)
     found = [_today(frame) for frame in found]
     if len(rest) >= PREAMBLE_BYTES and rest[:4] == b"simc":
@@ -72,6 +78,7 @@ def today(data: bytes) -> bytes:
 def _today(frame: bytes) -> bytes:
     preamble = Preamble.read(frame)
     header, body = _header_and_body(frame)
+    # A frame with a wrong checksum must keep a wrong one, since it tests that check.
     fits = preamble.header_crc == header_crc(frame[:PREAMBLE_BYTES], header)
     now = header.replace(OLD_PACKAGE, msgspec.msgpack.encode(__version__), 1)
     preamble = preamble._replace(version=PROTOCOL_VERSION, header_len=preamble.header_len + len(now) - len(header))
@@ -85,12 +92,13 @@ def _header_and_body(frame: bytes) -> tuple[bytes, bytes]:
 
 
 def readers(data: bytes) -> Iterator[tuple[str, Callable[[], object]]]:
-    """Everything that may read *data*, before a peer has proven anything and after."""
+    """Yield (name, read) for every reader of *data*, before and after the handshake."""
     frames, _ = split(data)
     header, body = _header_and_body(frames[0]) if frames else (data[PREAMBLE_BYTES:], data[PREAMBLE_BYTES:])
     yield "a stranger's connection", lambda: said_by_a_stranger(data)
     yield "a peer's connection", lambda: Feeding(is_open=True).feed(data)
     yield "a peer's connection with shared memory", lambda: _sharing().feed(data)
+    # A frame of an unknown kind is read as a message of the control lane.
     kind = Preamble.read(frames[0]).kind if frames else FrameKind.CONTROL
     control = Frame(FrameKind(kind) if kind in set(FrameKind) else FrameKind.CONTROL, b"", body)
     yield "a node on the control lane", lambda: read_from_launcher(control)
@@ -100,8 +108,12 @@ def readers(data: bytes) -> Iterator[tuple[str, Callable[[], object]]]:
 
 
 def said_by_a_stranger(data: bytes) -> bool:
-    """Return whether *data* alone gets its sender in; raise what the door answers it with."""
-    reader, door = Feeding(), handshake(accepts=True)
+    """Return whether *data* alone passes the handshake.
+
+    Raise the reader's error if it is refused.
+    """
+    reader = Feeding()
+    door = handshake(accepts=True)
     return any(door.receive(frame.header) for frame in reader.feed(data))
 
 
@@ -116,7 +128,10 @@ def _sharing() -> Feeding:
 
 
 def refusal(read: Callable[[], object]) -> Exception | None:
-    """Return the typed error that *read* raises, or None if it wants more; anything untyped comes through."""
+    """Return the typed error that *read* raises, or None if it needs more bytes.
+
+    Other errors propagate. Raise AssertionError if the handshake succeeds.
+    """
     try:
         let_in = read()
     except TYPED as error:
@@ -126,7 +141,7 @@ def refusal(read: Callable[[], object]) -> Exception | None:
 
 
 def untyped(data: bytes) -> list[str]:
-    """Return where *data* raises what is no typed error, or gets its sender in."""
+    """Return the readers that accept the sender of *data*, or fail with an untyped error."""
     found = []
     for name, read in readers(data):
         try:
@@ -137,7 +152,9 @@ def untyped(data: bytes) -> list[str]:
 
 
 def stops(data: bytes) -> Iterator[tuple[str, str, Line]]:
-    """Yield (reader, what it says, where it says so) for each reader that refuses *data*."""
+    """Yield (reader, error message, position of the `raise`) for each reader that refuses
+    *data*.
+    """
     for name, read in readers(data):
         if (error := refusal(read)) is not None:
             last = traceback.extract_tb(error.__traceback__)[-1]
@@ -145,7 +162,7 @@ def stops(data: bytes) -> Iterator[tuple[str, str, Line]]:
 
 
 def refusals(path: Path) -> list[tuple[range, str]]:
-    """Return the lines of each `raise` of a new error in the module at *path*, and its source."""
+    """Return (lines, source) of each `raise` in the module at *path* that makes a new error."""
     text = path.read_text()
     return [
         (range(node.lineno, (node.end_lineno or node.lineno) + 1), ast.get_source_segment(text, node) or "")
@@ -155,12 +172,12 @@ def refusals(path: Path) -> list[tuple[range, str]]:
 
 
 def corpus(family: str) -> list[Path]:
-    """Return the inputs that are kept: "frames" of strangers, "peers" or "http"."""
+    """Return the files of the corpus of *family*: "frames" of strangers, "peers" or "http"."""
     return sorted(CORPUS.glob(f"{family}-*.bin"))
 
 
 def mutated(chance: random.Random, data: bytes) -> bytes:
-    """Return *data* after accidents to one frame; half of the time under checksums that fit again."""
+    """Return *data* with one damaged frame. In about half of the results, the checksums match."""
     frames, rest = split(data)
     at = chance.randrange(len(frames)) if frames else 0
     changed = bytearray(frames[at] if frames else rest)
@@ -176,15 +193,21 @@ def mutated(chance: random.Random, data: bytes) -> bytes:
 
 
 def _fitting(frame: bytes, header_bytes: int) -> bytes:
-    """Return *frame* with lengths and checksums that fit, its header at most *header_bytes* long."""
+    """Return *frame* with matching lengths and checksums, and a header of at most
+    *header_bytes*.
+    """
     header_bytes = min(header_bytes, len(frame) - PREAMBLE_BYTES)
     body = frame[PREAMBLE_BYTES + header_bytes :]
     return resealed(frame, header_len=header_bytes, body_len=len(body), body_crc=crc32c(body))
 
 
 def fuzz(count: int, seed: int) -> list[Path]:
-    """Read *count* mutations of the corpus; keep in it, and return, what raises anything untyped."""
-    chance, found = random.Random(seed), []
+    """Read *count* mutations of the corpus.
+
+    Add each mutation that exposes a defect to the corpus, and return the paths of these files.
+    """
+    chance = random.Random(seed)
+    found = []
     seeds = [today(path.read_bytes()) for family in ("frames", "peers") for path in corpus(family)]
     for _ in range(count):
         data = mutated(chance, chance.choice(seeds))
@@ -196,11 +219,16 @@ def fuzz(count: int, seed: int) -> list[Path]:
 
 
 def write_seeds(seed: int = 0, each: int = 4, tried: int = 300) -> None:
-    """Write the seeds of the corpus: *each* of every kind, and those of *tried* more that stop at another line."""
+    """Write the seeds of the corpus.
+
+    Make *tried* inputs of each kind. Keep the first *each*, and those that a reader refuses at a
+    line that no earlier input reached.
+    """
     for family, kinds in FAMILIES.items():
         reached: set[tuple[str, Line]] = set()
         for kind, make in kinds.items():
-            chance, kept = random.Random(f"{seed}/{family}/{kind}"), 0
+            chance = random.Random(f"{seed}/{family}/{kind}")
+            kept = 0
             for number in range(tried):
                 data = make(chance)
                 new = {(name, line) for name, _, line in stops(data)} if family != "http" else set()
@@ -211,7 +239,7 @@ def write_seeds(seed: int = 0, each: int = 4, tried: int = 300) -> None:
 
 
 def show_stops() -> None:
-    """Print how many inputs of the corpus stop at each line, by reader."""
+    """Print how many inputs of the corpus each reader refuses, by line."""
     found: Counter[tuple[str, str]] = Counter()
     for family in ("frames", "peers"):
         for path in corpus(family):

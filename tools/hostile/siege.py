@@ -1,4 +1,4 @@
-"""A run in processes of its own, clients at all of its doors, and what its processes take meanwhile."""
+"""A run in separate processes, hostile clients at all its ports, and the resources that it uses."""
 
 from __future__ import annotations
 
@@ -27,14 +27,14 @@ from tools.hostile.clients import Door, GotIn, Tally, manners
 NODES = 4
 START_S = 90.0
 SETTLE_S = 15.0
-"""So long after the last client the processes may still have connections of theirs."""
+"""The time limit for closing the connections of hostile clients, once the last client has left."""
 
 EXPERIMENT = Path(__file__).parent / "paced.yaml"
 
 
 @dataclass
 class Taken:
-    """What a process has: resident bytes and file descriptors, at first, at most and at last."""
+    """The resident bytes and file descriptors of a process: first, peak and last values."""
 
     first_bytes: int = 0
     peak_bytes: int = 0
@@ -48,20 +48,25 @@ class Taken:
         return self.peak_bytes - self.first_bytes
 
     def look(self, process: psutil.Process) -> None:
+        """Record the current numbers of *process*. Keep the last ones if it has ended."""
         try:
-            now_bytes, now_files = process.memory_info().rss, process.num_fds()
+            now_bytes = process.memory_info().rss
+            now_files = process.num_fds()
         except psutil.Error:
-            now_bytes = 0
+            return
         if not now_bytes:
-            return  # it has ended: what it had last stays
-        self.last_bytes, self.last_files = now_bytes, now_files
-        self.first_bytes, self.first_files = self.first_bytes or self.last_bytes, self.first_files or self.last_files
-        self.peak_bytes, self.peak_files = max(self.peak_bytes, self.last_bytes), max(self.peak_files, self.last_files)
+            return  # a zombie
+        self.last_bytes = now_bytes
+        self.last_files = now_files
+        self.first_bytes = self.first_bytes or now_bytes
+        self.first_files = self.first_files or now_files
+        self.peak_bytes = max(self.peak_bytes, now_bytes)
+        self.peak_files = max(self.peak_files, now_files)
 
 
 @dataclass
 class Run:
-    """A run that goes on: its launcher, its nodes, its doors."""
+    """A run in progress: its launcher, its nodes, and its ports as doors."""
 
     launcher: subprocess.Popen[str]
     folder: Path
@@ -78,17 +83,20 @@ class Run:
 
     @property
     def step(self) -> int:
-        """As the coordinator says."""
+        """The current step, according to the coordinator."""
         run = self.client.get("/status")["run"]
         return int(run["step"] or 0) if run else 0
 
     @property
     def members(self) -> set[str]:
-        """Who takes part, as the coordinator says."""
+        """The names of the nodes in the run, according to the coordinator."""
         return {worker["name"] for worker in self.client.get("/status")["workers"]}
 
     def find(self) -> None:
-        """Waits until it is on its way."""
+        """Wait for the first step, then find processes and doors.
+
+        Raise RuntimeError if no step begins in time.
+        """
         end_s = time.monotonic() + START_S
         while True:
             if not self.goes_on or time.monotonic() > end_s:
@@ -104,12 +112,14 @@ class Run:
         own = psutil.Process(self.launcher.pid)
         self.nodes = by_age({process for process, _ in listening if process != own})
         for process, port in listening:
-            kind = "data" if process != own else "http" if port == self.http_port else "rendezvous"
+            kind = "http" if port == self.http_port else "rendezvous"
+            if process != own:
+                kind = "data"
             self.doors.append(Door(kind, "127.0.0.1", port, self.key))
         self.look()
 
     def look(self) -> None:
-        """What every process has now."""
+        """Record the current resources of every process."""
         named = {"launcher": psutil.Process(self.launcher.pid)} if self.goes_on else {}
         named |= {f"node {number}": process for number, process in enumerate(self.nodes)}
         for name, process in named.items():
@@ -126,8 +136,9 @@ class Run:
         return found
 
     def at_work(self, steps: int, patience_s: float) -> dict[str, Taken]:
-        """What its processes have had when it is about to make the last of *steps*, and nothing is written yet."""
-        end_s, taken = time.monotonic() + patience_s, deepcopy(self.taken)
+        """Return the resources before step number *steps*, as long as the run writes no file."""
+        end_s = time.monotonic() + patience_s
+        taken = deepcopy(self.taken)
         while self.goes_on and time.monotonic() < end_s:
             self.look()
             try:
@@ -140,7 +151,7 @@ class Run:
         return taken
 
     def result(self, patience_s: float) -> dict[str, Any]:
-        """What it says of itself at its end; looks at its memory until then."""
+        """Wait for the end of the run, record resources until then, and return the summary."""
         end_s = time.monotonic() + patience_s
         while self.goes_on and time.monotonic() < end_s:
             self.look()
@@ -157,7 +168,12 @@ class Run:
 
 @contextmanager
 def running(folder: Path, steps: int, pace_s: float) -> Iterator[Run]:
-    """*steps* steps of four nodes, each at least *pace_s* long, with a coordinator; ended in any case."""
+    """Start a run of *steps* steps on four nodes with a coordinator.
+
+    A step takes at least *pace_s*.
+
+    A run that is still in progress at the end of the block is stopped.
+    """
     folder.mkdir()
     key = generate_key()
     for name in ("key", "token"):
@@ -187,7 +203,10 @@ def running(folder: Path, steps: int, pace_s: float) -> Iterator[Run]:
 
 @dataclass
 class Besieged:
-    """What came of a siege: the tally, how long it went, how often the coordinator's own client was answered."""
+    """The outcome of a siege: the attempts, its length, and how an honest client fared meanwhile.
+
+    *answered* and *unanswered* count this client's requests to the coordinator.
+    """
 
     tally: Tally
     seconds: float = 0.0
@@ -196,9 +215,11 @@ class Besieged:
 
 
 async def besiege(run: Run, seconds: float, seed: int) -> Besieged:
-    """Everybody at every door for *seconds*."""
-    found, end_s = Besieged(Tally()), time.monotonic() + seconds
-    began_s, members = time.monotonic(), run.members
+    """Let all hostile clients attack every door for *seconds*. Return the outcome."""
+    found = Besieged(Tally())
+    end_s = time.monotonic() + seconds
+    began_s = time.monotonic()
+    members = run.members
     seen = set(members)
 
     async def one(door: Door, kind: str, number: int, visit: Any) -> None:
@@ -248,7 +269,7 @@ async def besiege(run: Run, seconds: float, seed: int) -> Besieged:
 
 
 def settle(run: Run) -> None:
-    """Waits until everybody's connections are closed again, as long as that may take."""
+    """Wait up to SETTLE_S until the connections of all hostile clients are closed."""
     end_s = time.monotonic() + SETTLE_S
     while time.monotonic() < end_s and run.goes_on:
         run.look()

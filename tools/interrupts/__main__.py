@@ -1,4 +1,4 @@
-"""Interrupt commands at random moments under load, and print what broke: `make interrupts`."""
+"""`make interrupts`: interrupt commands at random moments under load, and print broken promises."""
 
 from __future__ import annotations
 
@@ -22,28 +22,28 @@ def main() -> None:
     parser.add_argument("--load", type=int, default=4, help="busy loops meanwhile")
     parser.add_argument("--backend", choices=[*BACKENDS, "torch", "both"], default="both")
     parser.add_argument("--seed", type=int, default=0, help="of the first trial; the others follow")
-    asked = parser.parse_args()
-    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # a command under trial is not left behind
-    backends = BACKENDS if asked.backend == "both" else (asked.backend,)
+    arguments = parser.parse_args()
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # so that trials clean up
+    backends = BACKENDS if arguments.backend == "both" else (arguments.backend,)
     found: list[Found] = []
     began_s = time.monotonic()
-    with busy(asked.load):
-        for seed in range(asked.seed, asked.seed + asked.trials):
+    with busy(arguments.load):
+        for seed in range(arguments.seed, arguments.seed + arguments.trials):
             for backend in backends:
                 found.append(run_trial(seed, backend))
-                _tell(found[-1], backend, asked.load)
+                _print(found[-1], backend, arguments.load)
     print(table(found))
     failed = sum(bool(one.problems) for one in found)
     took_s = time.monotonic() - began_s
     print(
-        f"{len(found)} trials under a load of {asked.load}, {failed} failed; "
+        f"{len(found)} trials under a load of {arguments.load}, {failed} failed; "
         f"{sum(one.early for one in found)} drawn again; {took_s / len(found):.1f} s per trial"
     )
     if failed:
         raise SystemExit(1)
 
 
-def _tell(found: Found, backend: str, load: int) -> None:
+def _print(found: Found, backend: str, load: int) -> None:
     if found.problems:
         replay = f"python -m tools.interrupts --backend {backend} --seed {found.case.seed} --trials 1 --load {load}"
         print(f"FAILED {replay}   # {found.case.words()}: {'; '.join(found.problems)}", flush=True)
@@ -53,7 +53,9 @@ def _tell(found: Found, backend: str, load: int) -> None:
 
 
 def table(found: Sequence[Found]) -> str:
-    """Count trials, failures and seconds from the Ctrl-C to the end, by backend, command and moment."""
+    """Return a table by backend, command and moment: trials, failures, and seconds until
+    the end.
+    """
     kinds = Counter((one.case.backend, one.case.command, one.case.moment) for one in found)
     lines = ["| backend | command | moment | trials | failed | s to the end: median | most |",
              "|---|---|---|---|---|---|---|"]  # fmt: skip

@@ -1,4 +1,4 @@
-"""One trial as its seed draws it: a command, its experiment, and the moment of the Ctrl-C."""
+"""One trial, drawn from a seed: a command, its experiment, and the moment of the Ctrl-C."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ ALGORITHMS: dict[str, dict[str, Any]] = {
     "zero": {},
 }
 WITHOUT_CHECKPOINTS = ("edp",)
-"""Of these a run without end keeps nothing before its end."""
+"""Algorithms whose endless runs never write a checkpoint."""
 
 MOMENTS = {
     "run": ("start", "import", "training", "checkpoint", "writing"),
@@ -24,10 +24,10 @@ MOMENTS = {
     "resume": ("import", "checkpoint"),
     "sweep": ("import", "workers", "point", "table"),
 }
-"""By command: when the Ctrl-C may come. "replace" is a run into the folder of an earlier one."""
+"""Command -> possible moments of the Ctrl-C. "replace" runs into the folder of an earlier run."""
 
 START_S, IMPORT_S = 0.15, 4.0
-"""Seconds of CPU that a command takes to reach our first line, and at most to begin its run."""
+"""CPU seconds until a command reaches our first line, and at most until its run begins."""
 
 ENDLESS, FEW = 1_000_000, 4
 NODES = ("a", "b", "c")
@@ -35,7 +35,10 @@ NODES = ("a", "b", "c")
 
 @dataclass(frozen=True)
 class Case:
-    """*at*, between 0 and 1, chooses within the moment; *again_s* after the first Ctrl-C comes a second one."""
+    """One trial. *at*, from 0 to 1, selects a time within *moment*.
+
+    If *again_s* is not None, a second Ctrl-C follows the first one after that time.
+    """
 
     seed: int
     backend: str
@@ -50,25 +53,27 @@ class Case:
 
     @property
     def ends(self) -> bool:
-        """Whether the run has an end that comes before the Ctrl-C."""
+        """Whether training ends before the Ctrl-C comes."""
         return self.moment in ("writing", "table")
 
     @property
     def is_own(self) -> bool:
-        """Whether the algorithm is one in a file, which says when it begins to train."""
+        """Whether the algorithm comes from a user's file, which signals the beginning of
+        training.
+        """
         return self.moment == "training"
 
     def words(self) -> str:
-        """Name what is drawn."""
+        """Return a description of the case."""
         drawn = [self.command, self.backend, self.algorithm, f"at {self.moment} {self.at:.2f}"]
         drawn += [name for name in ("checkpoint", "report", "terminal") if getattr(self, name)]
         return ", ".join([*drawn, *([f"again after {self.again_s:.2f} s"] if self.again_s is not None else [])])
 
 
 def draw(seed: int, backend: str, attempt: int = 0) -> Case:
-    """Return the case of *seed*; another one for each *attempt*."""
+    """Return the case of *seed*. Each *attempt* draws a different one."""
     dice = random.Random(f"{seed} {backend} {attempt}")
-    command = dice.choices(list(MOMENTS), (5, 1, 2, 2))[0]
+    command = dice.choices(list(MOMENTS), (5, 1, 2, 2))[0]  # the command "run" has the most moments
     moment = dice.choice([*MOMENTS[command], *(["nodes"] if command == "run" and backend != "sim" else [])])
     keeps = command == "resume" or moment == "checkpoint"
     algorithm = dice.choice([name for name in ALGORITHMS if not (keeps and name in WITHOUT_CHECKPOINTS)])
@@ -83,7 +88,7 @@ def draw(seed: int, backend: str, attempt: int = 0) -> Case:
 
 
 def experiment(case: Case) -> dict[str, Any]:
-    """Return the experiment of *case*: three nodes, a small model, a few steps or steps without end."""
+    """Return the experiment of *case*: three nodes, a small model, few or endless steps."""
     links = [(a, b) for index, a in enumerate(NODES) for b in NODES[index + 1 :]]
     name = {"path": f"own.py:{case.algorithm}_own"} if case.is_own else {"name": case.algorithm}
     found: dict[str, Any] = {
@@ -102,25 +107,25 @@ def experiment(case: Case) -> dict[str, Any]:
 
 
 def own_code(case: Case) -> str:
-    """Return the file of an algorithm that says when it begins to train."""
+    """Return the source of an algorithm that writes a file when its training begins."""
     settings = ALGORITHMS[case.algorithm]
-    taken = "".join(f", {name}: int = {value}" for name, value in settings.items())
-    given = "".join(f", {name}={name}" for name in settings)
+    parameters = "".join(f", {name}: int = {value}" for name, value in settings.items())
+    passed = "".join(f", {name}={name}" for name in settings)
     return (
         f"from pathlib import Path\n\nfrom simcluster.algorithms import {case.algorithm}\n\n\n"
-        f"async def {case.algorithm}_own(node, replica{', *' if taken else ''}{taken}):\n"
+        f"async def {case.algorithm}_own(node, replica{', *' if parameters else ''}{parameters}):\n"
         f"    if node.rank == 1:\n        Path(__file__).with_name('training').touch()\n"
-        f"    return await {case.algorithm}(node, replica{given})\n"
+        f"    return await {case.algorithm}(node, replica{passed})\n"
     )
 
 
 def arguments(case: Case) -> list[str]:
-    """Return the words after `simcluster` that run *case* into the folder `out`."""
+    """Return the arguments with which `simcluster` runs *case* into the folder `out`."""
     report = [] if case.report else ["--no-report"]
     if case.command == "resume":
         return ["resume", "out", "--backend", case.backend, *report]
-    given = ["experiment.yaml", "--backend", case.backend, "--out", "out", *report]
+    common = ["experiment.yaml", "--backend", case.backend, "--out", "out", *report]
     if case.command == "sweep":
         steps = f"{FEW},{FEW + 1}" if case.ends else f"{FEW},{ENDLESS},{ENDLESS + 1}"
-        return ["sweep", *given, "--set", f"stop.steps={steps}", "--jobs", "2"]
-    return ["run", *given]
+        return ["sweep", *common, "--set", f"stop.steps={steps}", "--jobs", "2"]
+    return ["run", *common]

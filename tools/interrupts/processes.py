@@ -1,4 +1,4 @@
-"""The command as a shell starts it: the leader of a process group, on a terminal or not, and all that it starts."""
+"""A command, started as a shell does with or without a terminal, and all its child processes."""
 
 from __future__ import annotations
 
@@ -18,19 +18,22 @@ from pathlib import Path
 from tests.support.socket_runs import ROOT
 
 MARK = "SIMCLUSTER_TRIAL"
-"""In the environment of a trial's processes, which every process that they start has too."""
+"""The name of an environment variable that all processes of a trial's command inherit."""
 
 CONTROL_C = b"\x03"
 LOAD = "while True: pass"
 
 
 class Command:
-    """A `simcluster` with *arguments* in *folder*. With a *terminal* that is where its errors go."""
+    """A running `simcluster` with *arguments* in *folder*.
+
+    With *terminal*, its standard input and errors are a terminal.
+    """
 
     def __init__(self, arguments: Sequence[str], folder: Path, *, terminal: bool = False) -> None:
         self._mark = f"{os.getpid()}-{time.monotonic_ns()}"
         self._master: int | None = None
-        self._said = bytearray()
+        self._output = bytearray()
         self._err = folder / "err.txt"
         with (folder / "out.txt").open("ab") as out, self._err.open("wb") as err:
             slave = err.fileno()
@@ -39,7 +42,8 @@ class Command:
                 _without_echo(slave)
 
             def become() -> None:
-                # A job that a shell started in the background ignores SIGINT, and so would its children.
+                # If a shell started this process in the background, it ignores SIGINT, and so would
+                # the command.
                 signal.signal(signal.SIGINT, signal.SIG_DFL)
                 if terminal:
                     fcntl.ioctl(2, termios.TIOCSCTTY, 0)
@@ -66,7 +70,7 @@ class Command:
 
     @property
     def cpu_s(self) -> float:
-        """Seconds of CPU that the command's own process has taken."""
+        """The CPU seconds of the command's own process."""
         try:
             fields = Path(f"/proc/{self.pid}/stat").read_text().rpartition(")")[2].split()
         except OSError:
@@ -74,7 +78,7 @@ class Command:
         return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
 
     def press(self) -> None:
-        """Send what Ctrl-C at the terminal sends: SIGINT to the foreground process group."""
+        """Act like Ctrl-C at a terminal: send SIGINT to the foreground process group."""
         if self._master is not None:
             os.write(self._master, CONTROL_C)
             return
@@ -82,28 +86,28 @@ class Command:
             os.killpg(self.pid, signal.SIGINT)
 
     def code(self, within_s: float) -> int | None:
-        """Return the exit code, None if the command does not end."""
+        """Return the exit code, or None if the command is still running after *within_s*."""
         try:
             return self._process.wait(within_s)
         except subprocess.TimeoutExpired:
             return None
 
     def said(self) -> str:
-        """Return what the command, which has ended, wrote to standard error."""
+        """Return what the command wrote to standard error. The command must have ended."""
         if self._master is not None:
             self._reader.join(5.0)
-            return self._said.decode(errors="replace")
+            return self._output.decode(errors="replace")
         return self._err.read_text(errors="replace")
 
     def left(self, within_s: float = 0.0) -> dict[int, str]:
-        """Return the processes of this trial that still live after *within_s*: process id -> command line."""
+        """Return process id -> command line, for the trial's processes that survive *within_s*."""
         until_s = time.monotonic() + within_s
         while (found := marked(self._mark)) and time.monotonic() < until_s:
             time.sleep(0.05)
         return found
 
     def close(self) -> None:
-        """Kill whatever is left."""
+        """Kill all remaining processes of the command."""
         for pid in [self.pid, *self.left()]:
             if pid != self.pid or not self.has_ended:
                 with suppress(ProcessLookupError):
@@ -115,14 +119,15 @@ class Command:
 
     def _read(self) -> None:
         assert self._master is not None
-        with suppress(OSError):  # how Linux says that the other end is closed
+        with suppress(OSError):  # Linux raises OSError when the other end is closed
             while data := os.read(self._master, 4096):
-                self._said += data
+                self._output += data
 
 
 def marked(mark: str) -> dict[int, str]:
-    """Return the processes that carry *mark*: process id -> command line."""
-    wanted, found = f"{MARK}={mark}".encode(), {}
+    """Return process id -> command line, for all processes that carry *mark*."""
+    wanted = f"{MARK}={mark}".encode()
+    found = {}
     for folder in Path("/proc").iterdir():
         if folder.name.isdigit():
             with suppress(OSError):
@@ -134,7 +139,7 @@ def marked(mark: str) -> dict[int, str]:
 
 @contextmanager
 def busy(loops: int) -> Iterator[None]:
-    """Keep *loops* processes busy meanwhile."""
+    """Keep *loops* processes busy until the end of the block."""
     running = [subprocess.Popen([sys.executable, "-c", LOAD]) for _ in range(loops)]
     try:
         yield

@@ -1,4 +1,4 @@
-"""One trial: runs what a seed draws until its moment, interrupts it, and lists what is not as promised."""
+"""One trial: run a seed's command until its moment, interrupt it, and list broken promises."""
 
 from __future__ import annotations
 
@@ -24,10 +24,12 @@ from tools.interrupts.case import ENDLESS, IMPORT_S, START_S, Case, arguments, d
 from tools.interrupts.processes import Command
 
 TRIES = 6
-"""How often a trial is drawn again whose command ended before its moment."""
+"""The limit on draws for one trial. A case counts only if its command runs until its moment."""
 
-MOMENT_S, END_S, EMPTY_S = 300.0, 60.0, 30.0
-"""How long the moment may take to come, the command to end after it, and its last process to be gone."""
+MOMENT_S = 300.0
+END_S = 60.0
+EMPTY_S = 30.0
+"""Timeouts until the moment, then until the command exits, and until its last process exits."""
 
 ABORTS = re.compile(
     r"(?m)^(error: )?[\w.:]*(Error|Exception)\b|[Aa]bort|Traceback|terminate called|c10::|never awaited|was destroyed"
@@ -35,14 +37,20 @@ ABORTS = re.compile(
 BEFORE_OURS = re.compile(
     r'Traceback .*\n(?:  (?!File ".*/simcluster/(?!__init__|__main__)).*\n)*KeyboardInterrupt\s*\Z'
 )
-"""Python's answer before our first line. A shell shows 130 for the process then, which SIGINT itself has ended."""
+"""Python's output if the Ctrl-C comes before our first line.
+
+SIGINT then kills the process, and a shell shows 130.
+"""
 IN_SITE = re.compile(r"Fatal Python error: init_import_site.*\nKeyboardInterrupt\s*", re.DOTALL)
-"""Said by Python, with exit code 1, if the Ctrl-C comes while it sets up its own path."""
+"""Python's output if the Ctrl-C comes while it sets up its path. The exit code is then 1."""
 
 
 @dataclass(frozen=True)
 class Found:
-    """The outcome of a trial. *problems* is empty if all was as promised; *early* counts the cases drawn in vain."""
+    """The outcome of a trial. *problems* lists broken promises.
+
+    *early* is the number of earlier draws whose commands ended before their moments.
+    """
 
     case: Case
     problems: list[str]
@@ -52,7 +60,7 @@ class Found:
 
 
 def run_trial(seed: int, backend: str) -> Found:
-    """Run the trial that *seed* draws."""
+    """Run the trial of *seed*."""
     began_s = time.monotonic()
     for attempt in range(TRIES):
         case = draw(seed, backend, attempt)
@@ -65,7 +73,9 @@ def run_trial(seed: int, backend: str) -> Found:
 
 
 def play(case: Case, folder: Path) -> tuple[list[str], float] | None:
-    """Return (what is not as promised, the seconds from the Ctrl-C to the end); None if the command ended before."""
+    """Return (problems, seconds from the Ctrl-C to the end), or None if the command ended too
+    early.
+    """
     if case.is_own:
         (folder / "own.py").write_text(own_code(case))
     if case.command == "resume":
@@ -113,26 +123,32 @@ def _interrupt(case: Case, folder: Path) -> tuple[list[str], float] | None:
             code = command.code(END_S)
         ended_after_s = time.monotonic() - pressed_s
         if code == 0 and case.ends:
-            return None  # all had been done
+            return None  # the command had already ended
         return [*_ending(command, code), *_folders(case, folder / "out")], ended_after_s
     finally:
         command.close()
 
 
 def _moment(case: Case, folder: Path) -> Callable[[Command], bool]:
-    """Return whether the moment of *case* has come: by progress, and by a little time after it where that is short."""
-    out, at = folder / "out", case.at
+    """Return a function that tells from the command's progress whether the moment of *case* has
+    come.
+
+    Within some moments, the function also waits for a time that *case* draws.
+    """
+    out = folder / "out"
+    at = case.at
     if case.moment in ("start", "import"):
         cpu_s = at * (START_S if case.moment == "start" else IMPORT_S)
-        # A fast machine has imported everything before that, and begins other processes.
+        # On a fast machine the command may start other processes before it has used that CPU time.
         return lambda command: command.cpu_s >= cpu_s or len(command.left()) > 1
     if case.moment in ("nodes", "workers"):
         return lambda command: len(command.left()) >= 2 + int(4 * at)
     if case.moment == "training":
         return _later(at, (folder / "training").exists)
     if case.moment == "checkpoint":
-        known, wanted = _kept(out), 1 + int(3 * at)
-        return _later(at / 10, lambda: len(_kept(out) - known) >= wanted)
+        known = _checkpoints(out)
+        wanted = 1 + int(3 * at)
+        return _later(at / 10, lambda: len(_checkpoints(out) - known) >= wanted)
     if case.moment == "point":
         return _later(at, lambda: bool(list(out.glob(f"{POINTS}/*/{SUMMARY}"))))
     if case.moment == "table":
@@ -140,7 +156,7 @@ def _moment(case: Case, folder: Path) -> Callable[[Command], bool]:
     return _later(at / 5, lambda: any(out.glob(f"{PARTIAL}*")))
 
 
-def _kept(out: Path) -> set[str]:
+def _checkpoints(out: Path) -> set[str]:
     return {path.name for path in out.glob("checkpoints/step-*.json")}
 
 
@@ -181,7 +197,7 @@ def _tail(command: Command) -> str:
 
 
 def _folders(case: Case, out: Path) -> list[str]:
-    """Return what reads as a whole run and is none."""
+    """Return the problems of folders that look complete but cannot be read or are inconsistent."""
     problems: list[str] = []
     for folder in [out, *out.glob(f"{POINTS}/*")]:
         try:
@@ -195,7 +211,10 @@ def _folders(case: Case, out: Path) -> list[str]:
 
 
 def _whole(folder: Path, case: Case) -> list[str]:
-    """Read every file of the run in *folder*; all of them must be of one run."""
+    """Read every file of the run in *folder*.
+
+    Return a problem if the files belong to several runs.
+    """
     run = load_run(folder)
     problems = []
     seeds = {run.summary["seed"], run.config["seed"], run.trace["otherData"]["seed"]}

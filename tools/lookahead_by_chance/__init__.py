@@ -1,1 +1,4 @@
-"""Random programs with computed schedules and message by message: see docs/swarm.md."""
+"""Random programs that check computed schedules against message-by-message simulation.
+
+See docs/swarm.md.
+"""

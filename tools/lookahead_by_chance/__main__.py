@@ -1,7 +1,7 @@
-"""Compare computed schedules with the same programs simulated message by message, seed by seed.
+"""Compare random programs with computed schedules and message by message, seed by seed.
 
-python -m tools.lookahead_by_chance FIRST COUNT      many seeds; a line for each difference
-python -m tools.lookahead_by_chance FIRST --shrink   one seed, made small
+python -m tools.lookahead_by_chance FIRST COUNT      run COUNT seeds; print each difference
+python -m tools.lookahead_by_chance FIRST --shrink   run one seed, and shrink its program
 """
 
 from __future__ import annotations
@@ -32,7 +32,9 @@ def main() -> int:
 
 
 def many(first: int, count: int) -> int:
-    start_s, computed, different = time.process_time(), 0, 0
+    start_s = time.process_time()
+    computed = 0
+    different = 0
     for seed in range(first, first + count):
         found = compare(draw(seed))
         computed += found.skipped > 0

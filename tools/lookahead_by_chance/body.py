@@ -1,4 +1,4 @@
-"""The acts of each rank of a program."""
+"""The acts of the ranks of a program."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import hashlib
 from collections.abc import Coroutine
 from contextlib import suppress
 from functools import partial
-from typing import Any, cast
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -15,19 +15,19 @@ from torch import Tensor
 from simcluster.collectives import operations
 from simcluster.collectives.subgroup import NamedSubgroup, subgroup
 from simcluster.errors import PeerLost
-from simcluster.payload import Message, pack
-from simcluster.transport import ANY, Cost, OptionalVerbs, Transport
+from simcluster.payload import pack
+from simcluster.transport import ANY, Cost, Transport
 from tests.backends.sim.lookahead.oracle import bits, nothing, now, values
 from tests.support.clusters import IDEAL
 from tools.lookahead_by_chance.program import Aside, Operation, Phase, Program
 
 
 class Acts:
-    """The acts of one rank in *program*; *log* has each one's name, its end and its result."""
+    """The acts of one rank in *program*. *log* has (name, end time, result) of each act."""
 
     def __init__(self, program: Program, node: Transport) -> None:
         self.log: list[tuple[str, float, object]] = []
-        self._program, self._node, self._quicker = program, node, cast(OptionalVerbs, node)
+        self._program, self._node = program, node
         self._rank, self._size = node.rank, node.size
 
     async def run(self) -> list[tuple[str, float, object]]:
@@ -48,7 +48,7 @@ class Acts:
         self.log.append((what, now(), result))
 
     async def _collectives(self, number: int, phase: Phase) -> None:
-        """Pause, then take part in the operations of *phase*."""
+        """Pause, then take part in the collectives of *phase*."""
         pause_s, how = phase.pauses_s[self._rank], phase.how[self._rank]
         if how == "sleep":
             await asyncio.sleep(pause_s)
@@ -123,27 +123,25 @@ class Acts:
         return (await self._node.recv(source, tag)).size_bytes
 
     async def _ask(self, number: int) -> int:
-        content = pack(nothing(997))
-        return (await self._quicker.ask(0, f"push{number}", content, f"reply{number}")).size_bytes
+        await self._node.send(0, f"push{number}", pack(nothing(997)))
+        return await self._receive(0, f"reply{number}")
 
     async def _serve(self, number: int) -> list[int]:
-        """Receive a push of each other rank, and reply to them in that order."""
-        pushes: list[Message] = []
-        while (left := self._size - 1 - len(pushes)) > 0:
-            await self._quicker.gather(f"push{number}", left, pushes)
-        others, tag, content = [push.source for push in pushes], f"reply{number}", pack(nothing(997))
-        sending = self._quicker.send_each(others, tag, content, lambda rank, is_lost: None)
-        if sending is not None:
-            await sending
-        else:
-            for other in others:
-                await self._node.send(other, tag, content)
+        """Receive a push from each other rank, then reply to the ranks in the order of their
+        pushes.
+        """
+        others = [(await self._node.recv(ANY, f"push{number}")).source for _ in range(self._size - 1)]
+        for other in others:
+            await self._node.send(other, f"reply{number}", pack(nothing(997)))
         return others
 
 
 async def perform(operation: Operation, node: Transport, tag: str, seed: int) -> object:
-    """Take part in *operation*; return the digests of the results."""
-    size, rank, name, root = node.size, node.rank, operation.name, operation.root
+    """Take part in *operation*. Return digests of its results."""
+    size = node.size
+    rank = node.rank
+    name = operation.name
+    root = operation.root
     length = operation.length + (rank if operation.is_uneven and name == "all_gather" else 0)
     run = partial(getattr(operations, name), node, schedule=operation.schedule, **operation.settings)
 
@@ -176,7 +174,7 @@ def _digest(found: Any) -> object:
 
 
 def _lengths(aside: Aside) -> list[int]:
-    """Return the lengths of the vectors that *aside* sends."""
+    """Return the lengths of the vectors that *aside* sends, or none if it is not a send."""
     return {"send": [997], "burst": [5000, 10, 10]}.get(aside.kind, [])
 
 

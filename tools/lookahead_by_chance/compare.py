@@ -1,4 +1,4 @@
-"""Whether a program is the same with computed schedules, with ranks that are only held, and message by message."""
+"""Comparison of a program with its schedules computed in different ways, or message by message."""
 
 from __future__ import annotations
 
@@ -10,16 +10,16 @@ from simcluster_backends.sim.lookahead import ScheduleEntrants
 
 from simcluster.errors import RunError
 from simcluster.transport import Transport
-from tests.backends.sim.lookahead.oracle import Declining, Never, Skipping, message_by_message
+from tests.backends.sim.lookahead.oracle import Declining, Never, Skipping
 from tools.lookahead_by_chance.body import Acts
 from tools.lookahead_by_chance.network import faults_of, topology_of
 from tools.lookahead_by_chance.program import Program
 
 
 class Outcome(NamedTuple):
-    """By rank: the log of its acts or how it failed, the balance of its bytes, and its spans.
+    """The outcome of a program: each rank's log of acts or error, its traffic, and its spans.
 
-    *acts* are the lines of the report if the run has failed.
+    If the run has failed, *acts* has the lines of the error message.
     """
 
     acts: list[Any]
@@ -28,16 +28,22 @@ class Outcome(NamedTuple):
 
 
 class Compared(NamedTuple):
-    """*differences*: by way and part of the outcome, in words; *skipped*: rounds that ranks were spared, in all."""
+    """The result of a comparison.
+
+    *differences* has "way: part of the outcome" -> description. *skipped* is the number of rounds
+    with a computed schedule.
+    """
 
     differences: dict[str, str]
     skipped: int
 
 
 def compare(program: Program) -> Compared:
-    """Run *program* in each way."""
-    with message_by_message():
-        simulated, _ = outcome(program, Never)
+    """Run *program* message by message and in each way of computing schedules.
+
+    Compare the outcomes.
+    """
+    simulated, _ = outcome(program, Never, shortcuts="exchange")
     differences: dict[str, str] = {}
     skipped = 0
     for way in (Never, Declining, Skipping):
@@ -54,8 +60,10 @@ def compare(program: Program) -> Compared:
     return Compared(differences, skipped)
 
 
-def outcome(program: Program, way: type[ScheduleEntrants]) -> tuple[Outcome, ScheduleEntrants]:
-    """Run *program* with schedules computed in this *way*."""
+def outcome(
+    program: Program, way: type[ScheduleEntrants], *, shortcuts: bool | str = True
+) -> tuple[Outcome, ScheduleEntrants]:
+    """Run *program*. *way* decides which schedules are computed."""
 
     async def body(node: Transport) -> object:
         return await Acts(program, node).run()
@@ -67,12 +75,13 @@ def outcome(program: Program, way: type[ScheduleEntrants]) -> tuple[Outcome, Sch
         model=program.model,
         threads=program.threads,
         faults=faults_of(program),
+        shortcuts=shortcuts,
     )
     cluster.together = way(cluster.loop, cluster.members, cluster.streams, cluster.membership, cluster.routes)
     try:
         ends = cluster.run([body] * program.size)
         acts = [f"{type(end).__name__}: {end}" if isinstance(end, BaseException) else end for end in ends]
-    except RunError as error:  # the waits of two tasks of a rank may be listed in another order
+    except RunError as error:  # sorted, since waits may be listed in another order
         acts = [sorted(re.split(", |; | at | waits for ", line)) for line in str(error).splitlines()]
     records = [member.recorder.record for member in cluster.members]
     traffic = [(record.sent_to, record.bytes_received, record.finished_s) for record in records]
@@ -80,8 +89,10 @@ def outcome(program: Program, way: type[ScheduleEntrants]) -> tuple[Outcome, Sch
 
 
 def _first_difference(simulated: list[Any], found: list[Any]) -> tuple[str, str]:
-    """Return "order of " if nothing else differs; and what differs first, in words."""
-    if len(simulated) != len(found):  # one has failed
+    """Return ("order of " if only the order differs, otherwise "", description of the first
+    difference).
+    """
+    if len(simulated) != len(found):  # one of the runs has failed
         return "", f"{found} instead of {simulated}"
     order = "order of " if all(map(_same_set, simulated, found)) else ""
     for rank, (one, other) in enumerate(zip(simulated, found, strict=True)):

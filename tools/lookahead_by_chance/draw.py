@@ -1,4 +1,4 @@
-"""Draw a program by seed. Three of four seeds are tame: most of their schedules are computed."""
+"""Programs drawn by seed. Three of four seeds are tame: most of their schedules can be computed."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ RATES_BPS = [125e6, 125e6, 125e6, 1e8, 3e7]
 LATENCIES_S = [0.0, 25e-6, 25e-6, 70e-6, 1e-3]
 LENGTHS = [0, 1, 2, 3, 5, 16, 64, 300, 1000, 4000, 4001, 16000, 16000, 40000]
 PAUSES_S = [1e-6, 2e-6, 25e-6, 50e-6, 1e-3, *(4 * length / 125e6 for length in (997, 4000, 16000))]
-"""The last three are the times that messages take, so that events coincide."""
+"""Lengths of pauses. The last three equal transfer times of messages, so that events coincide."""
 
 OFTEN = [("all_reduce", name) for name in ("ring", "ring", "binomial", "binomial", "recursive_doubling")] + [
     ("all_reduce", "halving_doubling"),
@@ -25,7 +25,7 @@ OFTEN = [("all_reduce", name) for name in ("ring", "ring", "binomial", "binomial
     ("all_to_all", "pairwise"),
     ("broadcast", "ring"),
 ]
-"""Schedules that are computed."""
+"""Frequent collectives, which all have schedules that can be computed."""
 
 
 def draw(seed: int) -> Program:
@@ -49,7 +49,7 @@ def draw(seed: int) -> Program:
 
 
 def _links(rng: Random, size: int) -> list[tuple[float, float]]:
-    count = size * size  # enough for each shape
+    count = size * size  # enough for any shape
     if rng.random() < 0.6:
         return [(rng.choice(RATES_BPS), rng.choice(LATENCIES_S))] * count
     return [(rng.choice(RATES_BPS), rng.choice(LATENCIES_S)) for _ in range(count)]
@@ -99,7 +99,9 @@ def _pause_s(rng: Random) -> float:
 
 
 def _groups(rng: Random, size: int) -> list[list[int]]:
-    """Return all ranks, some of them, or two groups, in any order."""
+    """Return one group of all ranks, one group of some ranks, or two groups, each in
+    random order.
+    """
     ranks, kind = list(range(size)), rng.random()
     if kind < 0.7 or size < 4:
         return [ranks]
@@ -131,7 +133,7 @@ def _operation(rng: Random, size: int, is_tame: bool) -> Operation:
         schedule,
         _settings(rng, name, schedule, size),
         length=rng.choice([*LENGTHS, rng.randrange(5000)]),
-        has_values=rng.random() < 0.1,  # such rounds are not computed
+        has_values=rng.random() < 0.1,  # schedules of rounds with values are not computed
         root=rng.randrange(size) if rng.random() < 0.3 else 0,
         is_uneven=rng.random() < 0.1,
         dtype=rng.choice(["float32", "float32", "float64"]),

@@ -19,7 +19,7 @@ BUSY = Background(1e7, 1e-3, 1e-3)
 
 
 def topology_of(program: Program) -> Topology:
-    """Return the topology of *program*, whose workers are n0, n1, ..."""
+    """Return the topology of *program*. Its workers are called n0, n1, ..."""
     names = [f"n{rank}" for rank in range(program.size)]
     extras = {key: program.extras[key] for key in NODE_EXTRAS if key in program.extras}
     nodes = {name: Node(name, IDEAL, **extras) for name in names}  # type: ignore[arg-type]
@@ -33,7 +33,7 @@ def topology_of(program: Program) -> Topology:
 
 
 def _ends(shape: str, names: list[str]) -> Iterator[tuple[str, str]]:
-    """Yield the ends of each link."""
+    """Yield the two ends of each link."""
     count = len(names)
     if shape in ("star", "free"):
         yield from ((name, "sw") for name in names)
@@ -65,7 +65,7 @@ def _link(program: Program, number: int, ends: tuple[str, str]) -> Link:
 
 
 def faults_of(program: Program) -> SimFaults | None:
-    """Return the faults of *program*, if there are any."""
+    """Return the faults of *program*, or None if it has none."""
     found: list[Crash | Restart | Hang | Slow] = []
     for fault in program.faults:
         spells, rank = ((fault.at_s, fault.at_s + fault.lasts_s),), fault.rank

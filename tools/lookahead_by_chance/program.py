@@ -1,4 +1,4 @@
-"""A program of ranks, as drawn by a seed: a network, and phases with a collective and other acts."""
+"""A random program for all ranks: a network, and phases with collectives and other acts."""
 
 from __future__ import annotations
 
@@ -6,12 +6,15 @@ from dataclasses import dataclass, field
 from typing import Any, Literal, TypeAlias
 
 Extras: TypeAlias = dict[str, float]
-"""Rare properties of a network, by name: see network.py."""
+"""Name of a rare property of a network -> its value: see network.py."""
 
 
 @dataclass(frozen=True)
 class Operation:
-    """A collective of tensors of *length* numbers; if *is_uneven*, ranks' lengths differ where they may."""
+    """A collective on tensors of *length* numbers.
+
+    If it *is_uneven*, lengths differ between ranks, provided that the operation allows it.
+    """
 
     name: str
     schedule: str
@@ -25,7 +28,10 @@ class Operation:
 
 @dataclass(frozen=True)
 class Aside:
-    """An act of a rank alongside a collective, after *pause_s*; if it sends, to the rank *shift* places after it."""
+    """An act of one rank during a collective. It begins after *pause_s*.
+
+    A send goes from rank r to rank r + *shift*, modulo the number of ranks.
+    """
 
     kind: Literal["send", "burst", "compute", "sleep", "recv", "timeout"]
     pause_s: float
@@ -34,9 +40,13 @@ class Aside:
 
 @dataclass(frozen=True)
 class Phase:
-    """A phase of all ranks: pauses *how*, by rank, then operations in *groups*, and acts *after* that.
+    """A phase of a program, in which all ranks take part.
 
-    *second*: another operation of all ranks at once. *asides*: by rank. *timeout*: of one rank, in seconds.
+    Each rank first pauses for its entry of *pauses_s*, in the way that its entry of *how* names.
+    Then it takes part in the operations of its *groups*, and at last in the acts that *after*
+    names. *second* is another operation of all ranks, concurrent with the groups. *asides* has rank
+    -> its act during the operations. *timeout* is (rank, seconds): a limit on the groups'
+    operations of one rank.
     """
 
     pauses_s: list[float]
@@ -52,7 +62,7 @@ class Phase:
 
 @dataclass(frozen=True)
 class Fault:
-    """A fault of *rank* from *at_s* on."""
+    """A fault of *rank* that begins at *at_s* and lasts *lasts_s*."""
 
     kind: Literal["crash", "restart", "hang", "slow"]
     rank: int
@@ -62,7 +72,10 @@ class Fault:
 
 @dataclass(frozen=True)
 class Program:
-    """The draw of *seed*. *links*: bytes per second and latency of each link, more than any shape needs."""
+    """The program that *seed* draws.
+
+    *links* has (bytes per second, latency) for each link. Some shapes use only the first ones.
+    """
 
     seed: int
     size: int

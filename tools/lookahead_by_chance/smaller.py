@@ -1,4 +1,4 @@
-"""Make a program that differs small."""
+"""Shrinks a program that shows a difference."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ PLAIN_LINK = (125e6, 25e-6)
 
 
 def shrink(program: Program, difference: str) -> Program:
-    """Return the smallest program found that still has the *difference* of that name."""
+    """Return the smallest program found that still shows the difference called *difference*."""
     while smaller := next((one for one in _smaller(program) if difference in _differences(one)), None):
         program = smaller
     return program
@@ -24,7 +24,7 @@ def shrink(program: Program, difference: str) -> Program:
 def _differences(program: Program) -> dict[str, str]:
     try:
         return compare(program).differences
-    except Exception:  # not a program
+    except Exception:  # a smaller program may not be valid
         return {}
 
 
@@ -54,7 +54,9 @@ def _smaller_phases(phase: Phase) -> Iterator[Phase]:
 
 
 def _with(one: T, **values: Any) -> Iterator[T]:
-    """Yield *one* with each of the *values* that it does not have yet."""
+    """Yield copies of *one*, each with one field set to its entry in *values*, if that is
+    a change.
+    """
     for name, value in values.items():
         if getattr(one, name) != value:
             yield replace(one, **{name: value})

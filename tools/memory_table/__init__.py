@@ -1,1 +1,1 @@
-"""`make memory`: what real processes grow by, besides what was predicted, for docs/memory.md."""
+"""`make memory`: measured and predicted memory growth of real processes, for docs/memory.md."""

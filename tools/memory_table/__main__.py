@@ -1,8 +1,9 @@
-"""`python -m tools.memory_table`: real processes and what they grow by, as a table in docs/memory.md.
+"""`python -m tools.memory_table`: measure the memory growth of real processes, for docs/memory.md.
 
-Rows are kept in --keep as they are measured, and parts may be measured apart: --report then writes the page.
-Exit code 1 if a process grows by more than 1.3 times what was predicted (1.2 times in inference), or if rank 0 grows
-over evaluations.
+Each measurement is stored in --keep, so separate calls can measure parts of the table. Then
+--report writes the page from the stored measurements. The exit code is 1 if a process grows by more
+than 1.3 times the prediction (1.2 times in inference), or if rank 0 grows with the number of
+evaluations.
 """
 
 from __future__ import annotations
@@ -43,7 +44,9 @@ def main() -> int:
                     kept.evaluated(count, over_evaluations(count, folder))
             if given.inference or not is_part:
                 kept.answered(held(Path(scratch)))
-    rows, flat, answered = kept.all_rows(), kept.flat(), kept.all_answered()
+    rows = kept.all_rows()
+    flat = kept.flat()
+    answered = kept.all_answered()
     if answered:
         print("\n".join(answering_table(answered)))
     if flat is not None:

@@ -1,36 +1,37 @@
-"""What processes hold that answer a prompt with SmolLM2, against their share of its weights.
+"""The memory of processes that answer a prompt with SmolLM2, relative to their share of its
+weights.
 
-The empty process is one that has answered a prompt with a model of 100 kB: its peak is that of Python, torch, its
-kernels, and the node's code.
+The baseline is an "empty" process, which has answered a prompt with a model of 100 kB. Its peak
+covers Python, torch, torch's kernels, and the node's code.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
 from pathlib import Path
 from typing import Final
 
 import msgspec
 
-from simcluster.lm.models.architecture import Precision
+from simcluster.lm.formats import Precision
 from simcluster.lm.models.open import open_model
+from simcluster.lm.plan.shape import with_held_weights
 from simcluster.lm.request import Request
-from simcluster.lm.serving.on_cluster import shape_of_architecture
-from simcluster.lm.serving.placing import held_bytes, limits_of
+from simcluster.lm.serving.placement import held_bytes, limits_of
 from simcluster.lm.serving.run import answer_all
 from simcluster.lm.serving.setup import PlacementLayout, Setup
 from simcluster.topology import star
 from simcluster.units import format_size
-from tests.lm.models import tiny
-from tests.lm.models.test_hugging_face import write
+from tests.support.gguf_models import write_random_blocks
+from tests.support.tiny_models import model_of, write_folder
 from tools.memory_table.cases import PATIENT
 
 MODEL: Final = "smollm2"
-EMPTY: Final = replace(tiny.HALVES, feed_forward=64, context=256)
 PROMPT, ANSWER = 40, 32
 MOST_RATIO: Final = 1.2
-"""Of what a process holds above the empty one to its share of the weights."""
+"""The limit on a process's memory beyond an empty process's, relative to its share of the
+weights.
+"""
 
 LAYOUTS: Final = {
     "alone": PlacementLayout("alone", (0,), (30,)),
@@ -39,11 +40,20 @@ LAYOUTS: Final = {
     "tensor, 3 nodes": PlacementLayout("tensor", (0, 1, 2), (30, 30, 30)),
     "replicas, 2 nodes": PlacementLayout("replicas", (0, 1), (30, 30)),
 }
-CASES: Final[list[tuple[str, Precision]]] = [*((name, "f32") for name in LAYOUTS), ("alone", "bf16"), ("alone", "int8")]
+CASES: Final[list[tuple[str, Precision]]] = [
+    *((name, "f32") for name in LAYOUTS),
+    ("alone", "bf16"),
+    ("alone", "int8"),
+    ("alone", "q4"),
+]
 
 
 class Held(msgspec.Struct, frozen=True):
-    """One process: its peak, its memory before it loaded, its weights as planned and stored; the empty one's peak."""
+    """The memory of one process.
+
+    Measured are its peak, the memory before it loaded the model, and the peak of an empty process.
+    *planned_bytes* and *weight_bytes* are its weights as planned and as stored.
+    """
 
     placement: str
     precision: str
@@ -61,7 +71,11 @@ class Held(msgspec.Struct, frozen=True):
 
     @property
     def grown_ratio(self) -> float:
-        """The same above its own memory before it loaded, when torch had multiplied nothing."""
+        """The ratio with another baseline: the process's own memory before it loaded the model.
+
+        At that time torch has not yet multiplied matrices, so the ratio includes the memory that it
+        allocates for this.
+        """
         return (self.peak_bytes - self.before_bytes) / self.planned_bytes
 
     @property
@@ -70,23 +84,25 @@ class Held(msgspec.Struct, frozen=True):
 
 
 def held(scratch: Path) -> list[Held]:
-    """Answer a prompt at every placement, and return what each process held."""
-    folder = write(scratch / "tiny", EMPTY)
-    (empty,) = _answered(str(folder), "alone", PlacementLayout("alone", (0,), (EMPTY.layers,)), "f32")
-    return [
-        msgspec.structs.replace(one, empty_bytes=empty.peak_bytes)
-        for name, precision in CASES
-        for one in _answered(MODEL, name, LAYOUTS[name], precision)
-    ]
+    """Answer a prompt with every placement. Return the memory of each process."""
+    folder = write_folder(scratch / "tiny", model_of("llama", tie_word_embeddings=True))
+    (empty,) = _answered(str(folder), "alone", PlacementLayout("alone", (0,), (4,)), "f32")
+    found = [one for name, precision in CASES for one in _answered(MODEL, name, LAYOUTS[name], precision)]
+    large = str(write_random_blocks(scratch / "1b.gguf", 16, 2048, 32, 8, 8192, 32_000))
+    found += _answered(large, "5 + 5 + 6 layers of 1.04 B", PlacementLayout("pipeline", (0, 1, 2), (5, 5, 6)), "q4")
+    return [msgspec.structs.replace(one, empty_bytes=empty.peak_bytes) for one in found]
 
 
 def _answered(model: str, name: str, layout: PlacementLayout, precision: Precision) -> list[Held]:
-    """Answer a prompt with *model* at *layout*; return what each process that took part held."""
-    architecture = open_model(model).architecture
-    shape = shape_of_architecture(architecture, precision, model)
+    """Answer a prompt with *model*, placed as *layout*.
+
+    Return the memory of each process in the run.
+    """
+    file = open_model(model)
+    shape = with_held_weights(file.shape, precision)
     cluster = star(len(layout.ranks))
-    limits = limits_of(layout, cluster, shape, architecture.context)
-    prompt = tuple(7 * i % architecture.vocabulary for i in range(PROMPT))
+    limits = limits_of(layout, cluster, shape, file.context)
+    prompt = tuple(7 * i % shape.vocabulary for i in range(PROMPT))
     setup = Setup(model, shape, precision, "real", layout, limits, True, requests=(Request("0", prompt, ANSWER),))
     found = answer_all(setup, cluster, backend="sockets", options=PATIENT)
     return [
@@ -99,18 +115,18 @@ def _answered(model: str, name: str, layout: PlacementLayout, precision: Precisi
 
 
 def words(rows: Sequence[Held]) -> str:
-    """Return the sentences before the table."""
+    """Return the sentences that precede the table."""
     beyond = sum(not row.is_within for row in rows)
     return (
-        f"Real processes that answer a prompt of {PROMPT} tokens with {ANSWER} by SmolLM2. The limit is {MOST_RATIO:g} "
-        f"times the planned weights plus the empty process, of {format_size(rows[0].empty_bytes)}; {beyond} of "
-        f"{len(rows)} processes are beyond it. The table has the process of each run with the largest ratio; its last "
-        "column counts from before it loaded."
+        f"Real processes that answer a prompt of {PROMPT} tokens with {ANSWER} by SmolLM2, and by a model of 1.04 "
+        f"billion random weights in Q4_K_M. The limit is {MOST_RATIO:g} times the planned weights plus the empty "
+        f"process, of {format_size(rows[0].empty_bytes)}; {beyond} of {len(rows)} processes are beyond it. The table "
+        "has the process of each run with the largest ratio; its last column counts from before it loaded."
     )
 
 
 def answering_table(rows: Sequence[Held]) -> list[str]:
-    """Return the lines of the table: the process of each run with the largest ratio."""
+    """Return the lines of the table. Each run is shown by its process with the largest ratio."""
     worst: dict[tuple[str, str], Held] = {}
     for row in rows:
         run = (row.placement, row.precision)

@@ -18,22 +18,24 @@ ALGORITHMS: dict[str, Any] = {
     "ZeRO-3": {"name": "zero", "stage": 3},
 }
 SIZES = {"200 MB": 4, "1 GB": 20}
-"""Layers of 50 MB each."""
+"""Size of the model -> its number of layers, which have 50 MB each."""
 
 MOST_RATIO = 1.3
-"""Of what a process grows by to what was predicted."""
+"""The limit on a process's growth, relative to the prediction."""
 
 PATIENT = {"start_s": 600.0, "dead_s": 90.0}
-"""Four processes of one machine, which other work may slow down."""
+"""Long timeouts, since four processes share a machine that may also be busy otherwise."""
 
 EVALUATIONS = (5, 50)
 MOST_APART = 0.1
-"""Of growth over EVALUATIONS[1] evaluations to that over EVALUATIONS[0]."""
+"""The limit on the relative difference between rank 0's growth over few and over many
+EVALUATIONS.
+"""
 
 
 @dataclass(frozen=True)
 class Row:
-    """One node of one run."""
+    """The measured and the predicted memory growth of one node in one run."""
 
     algorithm: str
     size: str
@@ -51,7 +53,7 @@ class Row:
 
 
 def grown(algorithm: str, size: str, folder: Path) -> list[Row]:
-    """Train three steps on four processes, and return what each grew by."""
+    """Train for three steps on four processes. Return the growth of each process."""
     nodes = _nodes(4, ALGORITHMS[algorithm], SIZES[size], 3, folder)
     return [
         Row(algorithm, size, name, node["grown_rss_bytes"], node["predicted_peak_bytes"])
@@ -60,7 +62,9 @@ def grown(algorithm: str, size: str, folder: Path) -> list[Row]:
 
 
 def over_evaluations(count: int, folder: Path) -> int:
-    """Return what rank 0 grows by over *count* steps with a model of 100 MB, each evaluated."""
+    """Return the growth of rank 0 with a model of 100 MB over *count* steps, each with an
+    evaluation.
+    """
     return int(_nodes(2, "all_reduce_dp", 2, count, folder)["n0"]["grown_rss_bytes"])
 
 

@@ -1,4 +1,4 @@
-"""What was measured, in files of a folder: one for each run."""
+"""A folder of stored measurements, with one file for each run."""
 
 from __future__ import annotations
 
@@ -30,19 +30,19 @@ class Kept:
         self._file("answering", "prompts").write_bytes(msgspec.json.encode(rows))
 
     def all_answered(self) -> list[Held]:
-        """Return the rows about inference, none if they were not measured."""
+        """Return the rows about inference, or none if inference was not measured."""
         file = self._file("answering", "prompts")
         return msgspec.json.decode(file.read_bytes(), type=list[Held]) if file.is_file() else []
 
     def all_rows(self) -> list[Row]:
-        """Return all rows in the order of the table."""
+        """Return all training rows in the order of the table."""
         files = [self._file(algorithm, size) for size in SIZES for algorithm in ALGORITHMS]
         return [
             row for file in files if file.is_file() for row in msgspec.json.decode(file.read_bytes(), type=list[Row])
         ]
 
     def flat(self) -> tuple[int, int] | None:
-        """Return growth over few and over many evaluations; None if one is missing."""
+        """Return (growth over few evaluations, growth over many), or None if either is missing."""
         files = [self._file("evaluations", str(count)) for count in EVALUATIONS]
         if not all(file.is_file() for file in files):
             return None
@@ -50,7 +50,7 @@ class Kept:
         return few, many
 
     def missing(self) -> list[str]:
-        """Return the runs of the table that were not measured."""
+        """Return the runs of the table that have not been measured yet."""
         runs = [(algorithm, size) for size in SIZES for algorithm in ALGORITHMS]
         runs += [(str(count), "evaluations") for count in EVALUATIONS]
         files = {run: self._file(*(run if run[1] in SIZES else reversed(run))) for run in runs}

@@ -1,4 +1,4 @@
-"""Writes docs/memory.md: a row for each run, and what evaluations add."""
+"""The page docs/memory.md: a row for each run, and the growth over evaluations."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ from tools.memory_table.answering import Held, answering_table, words
 from tools.memory_table.cases import EVALUATIONS, MOST_APART, MOST_RATIO, Row
 
 NOTES = Path(__file__).with_name("notes.md")
-"""What the numbers do not say: kept besides the code, so that a new table does not lose it."""
+"""Explanations of the numbers. They are in a separate file, so that a new table keeps them."""
 
 WIDTH = 120
 
 
 def report(rows: Sequence[Row], flat: tuple[int, int] | None, answered: Sequence[Held], missing: Sequence[str]) -> str:
-    """Return the whole page; *missing* are the runs of the table that were not measured."""
+    """Return the whole page. *missing* lists the runs of the table that were not measured."""
     release = ".".join(platform.release().split(".")[:2])
     beyond = sum(not row.is_within for row in rows)
     told = (
@@ -42,7 +42,7 @@ def _inference(rows: Sequence[Held]) -> list[str]:
 
 
 def table(rows: Sequence[Row]) -> list[str]:
-    """Return the lines of a table: the process of each run with the largest ratio."""
+    """Return the lines of a table. Each run is shown by its process with the largest ratio."""
     worst: dict[tuple[str, str], Row] = {}
     for row in rows:
         worst[row.algorithm, row.size] = max(row, worst.get((row.algorithm, row.size), row), key=lambda one: one.ratio)
@@ -55,13 +55,15 @@ def table(rows: Sequence[Row]) -> list[str]:
 
 
 def is_flat(flat: tuple[int, int]) -> bool:
-    """Return whether growth over many evaluations is within the limit of that over few."""
+    """Return whether the growths over few and over many evaluations differ by at most
+    MOST_APART.
+    """
     few, many = flat
     return abs(many - few) <= MOST_APART * few
 
 
 def flat_words(flat: tuple[int, int]) -> str:
-    """Return a sentence on growth over evaluations."""
+    """Return a sentence about the growth over evaluations."""
     few, many = map(format_size, flat)
     verdict = "within" if is_flat(flat) else "not within"
     return (

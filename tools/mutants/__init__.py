@@ -1,4 +1,5 @@
-"""Known defects, each put into this library as a small change of its text; `simcluster verify` must fail each one.
+"""Known defects, each planted into a copy of the library by a small change of its source.
 
-`python -m tools.mutants` tries them all and writes docs/mutants.md.
+`simcluster verify` must fail for each defect. `python -m tools.mutants` tries all defects and
+writes the table of docs/mutants.md.
 """

@@ -1,6 +1,6 @@
-"""`python -m tools.mutants`: tries every mutant and writes docs/mutants.md.
+"""`python -m tools.mutants`: try every mutant, and write the table of docs/mutants.md.
 
-With `--json` it tries one mutant for each check, and prints what is found instead.
+With `--json`, try only one mutant per check, and print the results as JSON.
 """
 
 from __future__ import annotations
@@ -10,8 +10,9 @@ import sys
 from dataclasses import asdict
 
 from tools.mutants.defects import FIRST, MUTANTS
-from tools.mutants.table import FILE, page
+from tools.mutants.table import COLUMNS, FILE, row
 from tools.mutants.trial import try_all
+from tools.tables import write
 
 if __name__ == "__main__":
     if "--json" in sys.argv:
@@ -21,6 +22,6 @@ if __name__ == "__main__":
     for mutant, one in zip(MUTANTS, found, strict=True):
         if not one.caught:
             print(f"{mutant.number}: {mutant.defect}: {one.trouble or 'NOT CAUGHT'}")
-    FILE.write_text(page(MUTANTS, found), encoding="utf-8")
+    write(FILE, [COLUMNS, *map(row, MUTANTS, found)])
     print(f"{sum(one.caught for one in found)} of {len(found)} caught; {FILE}")
     raise SystemExit(0 if all(one.caught for one in found) else 1)

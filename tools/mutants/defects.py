@@ -1,6 +1,7 @@
-"""The defects, as mutants: wrong arithmetic, knobs that do nothing, barriers, ranks and data, and more.
+"""The defects, as mutants: wrong arithmetic, ineffective settings, wrong barriers, and more.
 
-A text that is found no more, or more than once, is an error: then the library has changed, and the mutant must follow.
+If a quoted text does not occur exactly once in its file, the trial fails: the library has changed,
+and the mutant must be adapted.
 """
 
 from __future__ import annotations
@@ -9,7 +10,9 @@ from tools.mutants.trial import Mutant
 
 ALGORITHMS = "simcluster/algorithms/"
 SERVED, REDUCED = ALGORITHMS + "parameter_server/", ALGORITHMS + "data_parallel/"
-SYNC_PS, EDP, DP = SERVED + "sync_ps.py", SERVED + "edp.py", REDUCED + "all_reduce_dp.py"
+SYNC_PS = SERVED + "sync_ps.py"
+EDP = SERVED + "edp.py"
+DP = REDUCED + "all_reduce_dp.py"
 BARRIER, SERVER = SERVED + "barrier.py", SERVED + "asynchronous.py"
 PIPELINE = ALGORITHMS + "model_parallel/pipeline.py"
 GENERATORS = "simcluster/process/generators.py"
@@ -108,7 +111,7 @@ ARITHMETIC = [
     ),
     Mutant(
         "10", "a reduce-scatter that returns the caller's own chunk", RING,
-        "torch.add(own[number], arrived, out=chunks[number])", "chunks[number].copy_(own[number])",
+        "torch.add(own, tensor, out=chunk)", "chunk.copy_(own)",
         "all_reduce_dp", "one process",
     ),
     Mutant(
@@ -286,4 +289,4 @@ SEEN_IN_PEERS = [
 MUTANTS = [*ARITHMETIC, *KNOBS, *RANKS_AND_DATA, *SEEN_IN_PEERS]
 
 FIRST = list({mutant.check: mutant for mutant in reversed(MUTANTS)}.values())
-"""One for each check that shows any."""
+"""One mutant for each check that fails for any mutant."""

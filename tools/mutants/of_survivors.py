@@ -1,4 +1,4 @@
-"""Defects in how algorithms survive losses: at servers, among neighbours, in groups that form again."""
+"""Defects of surviving losses: at servers, among neighbours, and in groups that re-form."""
 
 from __future__ import annotations
 
@@ -106,7 +106,7 @@ IN_GROUPS = [
     plant(
         25,
         "a group that is formed again continues from the step before the one agreed on",
-        "simcluster/regroup/memory.py",
+        "simcluster/regroup/capture_memory.py",
         "    replica.done = replica.at = batches",
         "    replica.done = replica.at = max(batches - 1, 0)",
         algorithms=REFORMING,
@@ -115,7 +115,7 @@ IN_GROUPS = [
     plant(
         26,
         "a group is formed without what its algorithm had kept",
-        "simcluster/regroup/memory.py",
+        "simcluster/regroup/capture_memory.py",
         '        replica.kept.update(moved(state["kept"], replica.device))\n',
         "",
         algorithms=("diloco", "streaming_diloco", "demo"),

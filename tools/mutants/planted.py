@@ -1,4 +1,6 @@
-"""A defect of fault handling that is planted into a copy of the library, for the swarm of tools/swarm to find."""
+"""A defect of fault handling, planted into a copy of the library so that tools/swarm must
+find it.
+"""
 
 from __future__ import annotations
 
@@ -9,10 +11,13 @@ from tools.mutants.trial import Mutant
 
 @dataclass(frozen=True)
 class Planted:
-    """*mutant* is the change. It shows only in runs of *algorithms*, if a fault of *kinds* happens, and only where the
-    experiment has all that it *needs*: `slope` (equal gradients), `checkpoint`, `draws` (from global generators),
-    `running mean`, `sizes` (by node), `parts` (a topology in them). Empty: in any. *was_there*: the library
-    once had it.
+    """A planted defect. *mutant* is the change of the source.
+
+    The defect shows only in runs of *algorithms* with faults of *kinds*, and only if the experiment
+    has everything that the defect *needs*: `slope` (equal gradients), `checkpoint`, `draws` (from
+    global generators), `running mean`, `sizes` (batch sizes by node), `parts` (a disconnected
+    topology). An empty tuple sets no condition. *was_there* tells whether the library once had the
+    defect.
     """
 
     mutant: Mutant
@@ -35,6 +40,6 @@ def plant(
     needs: tuple[str, ...] = (),
     was_there: bool = False,
 ) -> Planted:
-    """A `Planted` for which `verify` is not asked."""
+    """Return a `Planted` defect. The swarm must find it; `verify` need not."""
     mutant = Mutant(str(number), defect, file, old, new, "", "", more=more)
     return Planted(mutant, algorithms, kinds, needs, was_there)

@@ -1,7 +1,7 @@
-"""Tries mutants: each in a process of its own, with a copy of the library in which one text is another.
+"""Tries mutants, each in a separate process with a changed copy of the library.
 
-It imports nothing of the library: what a process imports is to be the copy. The processes are forks of one that has
-imported the heavy packages.
+The processes must import the copy, so this module imports nothing of the library. They are forked
+from a process that has imported the heavy packages.
 """
 
 from __future__ import annotations
@@ -25,9 +25,12 @@ from typing import Any
 from tests.support.root import ROOT
 
 PROCESSOR_S = 90
-"""Processor time that a trial may use, whatever else the machine does; one needs about 3."""
+"""The limit on a trial's CPU time, which does not depend on the machine's load.
+
+A trial needs about 3 s.
+"""
 REAL_S = 400.0
-"""For a trial that waits and does not compute."""
+"""The limit on a trial's wall time, for trials that wait without computing."""
 AT_ONCE = 2
 
 _HEAVY = (
@@ -38,10 +41,10 @@ _HEAVY = (
 
 @dataclass(frozen=True)
 class Mutant:
-    """*defect* number so-and-so of the list: in *file*, *old*, which is there once, becomes *new*.
+    """A *defect* of the library: in *file*, the text *old* becomes *new*.
 
-    *more* is another (old, new) in the same file. *algorithm* shows it: its *check* must fail, in the simulator, with
-    *settings* and on *nodes*.
+    *old* occurs exactly once. *more* is another (old, new) in the same file. In the simulator,
+    *check* must fail for *algorithm* with *settings* on one of the numbers of *nodes*.
     """
 
     number: str
@@ -57,12 +60,15 @@ class Mutant:
 
     @property
     def options(self) -> dict[str, Any]:
-        """What shows it, beside the algorithm: of `verify`."""
+        """The options of `verify` that reveal the defect."""
         shown = {"settings": self.settings, "nodes": self.nodes, "only": [self.check]}
         return {"backend": "sim", "quick": True, **shown}
 
     def put_into(self, text: str) -> str:
-        """*text* with the defect. Raises ValueError if it cannot be put there."""
+        """Return *text* with the defect.
+
+        Raise ValueError unless each old text occurs exactly once.
+        """
         for old, new in [(self.old, self.new), *([self.more] if self.more else [])]:
             if text.count(old) != 1 or old == new:
                 raise ValueError(f"{self.file} has {text.count(old)} times, not once: {old!r}")
@@ -72,7 +78,10 @@ class Mutant:
 
 @dataclass(frozen=True)
 class Found:
-    """What `verify` said: the lines that fail, as [name, reason], or why it said nothing."""
+    """The result of `verify`: each failed check as [name, reason].
+
+    If there is no result, *trouble* says why.
+    """
 
     failed: list[list[str]]
     trouble: str = ""
@@ -83,7 +92,7 @@ class Found:
 
 
 def try_all(mutants: Sequence[Mutant]) -> list[Found]:
-    """What is found of each."""
+    """Try all *mutants*. Return the results in the same order."""
     import_heavy()
     with tempfile.TemporaryDirectory(prefix="mutants-") as place:
         trials = Trials(Path(place), mutants)
@@ -94,7 +103,7 @@ def try_all(mutants: Sequence[Mutant]) -> list[Found]:
 
 
 class Trials:
-    """Some processes at once, each in a folder of its own below *place*."""
+    """A pool of AT_ONCE processes. Each trial has a folder in *place*."""
 
     def __init__(self, place: Path, mutants: Sequence[Mutant]) -> None:
         self._place, self._mutants = place, mutants
@@ -148,15 +157,21 @@ def import_heavy() -> None:
     for name in _HEAVY:
         importlib.import_module(name)
     torch = importlib.import_module("torch")
-    torch.optim.SGD([torch.zeros(1)], lr=1.0)  # the first optimizer, and the first validator, import for a second
+    # Creating the first optimizer and the first validator imports modules, which takes a second:
+    # do it before forking.
+    torch.optim.SGD([torch.zeros(1)], lr=1.0)
     importlib.import_module("pydantic").TypeAdapter(int)
 
 
 def copy_library(folder: Path, mutant: Mutant | None) -> None:
-    """A copy of the library in *folder*, with *mutant* in it. Raises ValueError if that cannot be put there."""
+    """Copy the library into *folder*, changed by *mutant* if that is not None.
+
+    Raise ValueError if a text that the mutant changes does not occur exactly once.
+    """
     for package in ("simcluster", "backends", "topologies", "experiments"):
         if not (folder / package).exists():
-            shutil.copytree(ROOT / package, folder / package, copy_function=os.symlink)  # what is compiled, too
+            # Include the compiled files.
+            shutil.copytree(ROOT / package, folder / package, copy_function=os.symlink)
     if mutant is None:
         return
     file = folder / mutant.file
@@ -166,7 +181,7 @@ def copy_library(folder: Path, mutant: Mutant | None) -> None:
 
 
 def _start(folder: Path, mutant: Mutant) -> int:
-    """A process that verifies the copy in *folder*, by its id."""
+    """Start a process that verifies the copy in *folder*. Return its process id."""
     pid = os.fork()
     if pid:
         return pid

@@ -1,1 +1,4 @@
-"""Hosts in network namespaces, joined by shaped links: a real network of one's own, for tests and docs/fidelity.md."""
+"""A private network: hosts in network namespaces, joined by shaped links.
+
+Tests run on it, and so do the measurements of docs/fidelity.md.
+"""

@@ -1,9 +1,10 @@
-"""A workload whose gradients take an accelerator's time: its host waits for it, and computes next to nothing itself.
+"""A workload with gradients that take an accelerator's time, but hardly any CPU time.
 
-All hosts share the cores of one machine. Were each of them to compute on those, they would slow each other down, and
-that is no property of a cluster. So the device is one that works beside its host, as a GPU does: a pause, as long as
-the environment of the node's process says. Nobody tells the simulator; the calibration measures it. For the same reason
-such a process goes before whatever else this machine has to do: what it does itself is little.
+All hosts share the cores of one machine. If they computed, they would slow each other down, unlike
+the hosts of a cluster. So a pause stands in for a GPU. Its length is in the environment of the
+node's process. The simulator does not know this length; the calibration measures it. The process
+also has priority over everything else on this machine, which is harmless because it uses little CPU
+time.
 """
 
 from __future__ import annotations
@@ -26,7 +27,7 @@ if PACE in os.environ:
 
 
 class Paced(nn.Module):
-    """A linear function of *parameters* inputs, on a device that takes its time for it."""
+    """A linear function of *parameters* inputs. A pause stands in for its computation."""
 
     def __init__(self, parameters: int) -> None:
         super().__init__()

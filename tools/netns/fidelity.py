@@ -1,7 +1,7 @@
-"""Predicted against measured: every scenario on a real network and, after a calibration of it, in the simulator.
+"""Predicted against measured: scenarios on a real network, and simulated after its calibration.
 
-Everything is kept in a directory: calibrations, run folders, notes. What is there is not made again, so a comparison
-that was interrupted resumes, and more repeats can be added.
+Calibrations, runs and notes are stored in a directory and not made again, so an interrupted
+comparison resumes, and more repeats can be added later.
 """
 
 from __future__ import annotations
@@ -27,20 +27,24 @@ from tools.netns.trial import launch, make_key
 
 REPEATS = 2
 
-TRIES, STALL_S, STOLEN = 5, 0.1, 0.01
-"""On an idle machine a run is made again if the machine stood still for so long, or if the host of virtual machines
-took such a share of the CPU time away: it says nothing of the network. Of runs that are all disturbed that counts of
-which the least was stolen."""
+TRIES = 5
+STALL_S = 0.1
+STOLEN = 0.01
+"""Limits on a run's longest stall and on the share of stolen CPU time, for an idle machine.
+
+A run beyond a limit says nothing about the network, so it is repeated, up to TRIES runs in all. If
+all are disturbed, the run with the least stolen time counts.
+"""
 
 OBSERVED = "n1"
-"""Whose steps are timed: a worker under every algorithm."""
+"""The node with the steps that are measured. It is a worker in every algorithm."""
 
 NOTES = "notes.json"
 
 
 @dataclass(frozen=True)
 class Outcome:
-    """One scenario: the run as predicted, and as measured several times."""
+    """The results of one scenario: a predicted run, and several measured ones."""
 
     network: str
     algorithm: str
@@ -50,44 +54,53 @@ class Outcome:
 
     @property
     def step_s(self) -> tuple[float, float]:
-        """(predicted, measured) seconds of a step, the mean of all repeats."""
+        """(predicted, measured) seconds per step. The measured value is the mean of all repeats."""
         return _step_s(self.predicted), fmean(self.steps_s)
 
     @property
     def run_s(self) -> tuple[float, float]:
-        """(predicted, measured) seconds of the run, the mean of all repeats."""
+        """(predicted, measured) seconds of the run.
+
+        The measured value is the mean of all repeats.
+        """
         return self.predicted.summary["elapsed_s"], fmean(self.runs_s)
 
     @property
     def steps_s(self) -> list[float]:
-        """Measured seconds of a step, by repeat."""
+        """The measured seconds per step of each repeat."""
         return [_step_s(run) for run in self.measured]
 
     @property
     def runs_s(self) -> list[float]:
-        """Measured seconds of the run, by repeat."""
+        """The measured seconds of each repeat of the run."""
         return [run.summary["elapsed_s"] for run in self.measured]
 
     @property
     def intervals(self) -> tuple[dict[str, Any], dict[str, Any]]:
-        """Of the step and of the run."""
+        """The predicted intervals for the time of a step and of the run."""
         return self.predicted.summary["step_interval_s"], self.predicted.summary["elapsed_interval_s"]
 
     @property
     def errors(self) -> tuple[float, float]:
-        """Of the step and of the run, relative to what was measured."""
+        """The errors of the predicted times of a step and of the run, relative to the measured
+        ones.
+        """
         (step, real_step), (run, real_run) = self.step_s, self.run_s
         return step / real_step - 1, run / real_run - 1
 
 
 @dataclass
 class Kept:
-    """Contents of *folder*, under one condition: run folders and calibrations by name, notes about them."""
+    """The results under one condition, stored in *folder*: runs, calibrations, and notes
+    on both.
+    """
 
     folder: Path
 
     def outcomes(self) -> list[Outcome]:
-        """Return every scenario that has a prediction and a measurement, in order."""
+        """Return the outcomes of all scenarios that have a prediction and a measurement,
+        in order.
+        """
         found = []
         for network in NETWORKS:
             for size in SIZES:
@@ -97,7 +110,7 @@ class Kept:
         return found
 
     def outcome(self, network: Network, algorithm: str, size: Size) -> Outcome | None:
-        """Return the scenario as far as it was run."""
+        """Return the outcome of a scenario, or None without a prediction or any measurement."""
         name = experiment(network, algorithm, size)["name"]
         real = [load_run(folder) for folder in sorted(self.folder.glob(f"{name}-real-*")) if is_run(folder)]
         predicted = self.folder / f"{name}-sim"
@@ -107,14 +120,14 @@ class Kept:
 
     @property
     def notes(self) -> dict[str, Any]:
-        """Notes by name."""
+        """Name of a note -> its value."""
         file = self.folder / NOTES
         return json.loads(file.read_text()) if file.is_file() else {}
 
     def note(self, name: str, value: Any) -> None:
-        """Keep *value* as the note *name*."""
+        """Store *value* as the note *name*."""
         text = json.dumps(self.notes | {name: value}, indent=2)
-        partial = self.folder / f".partial-{NOTES}"
+        partial = self.folder / f".partial-{NOTES}"  # an interrupt must not leave a truncated file
         partial.write_text(text + "\n")
         partial.replace(self.folder / NOTES)
 
@@ -134,16 +147,17 @@ def compare_all(
     *,
     choosy: bool = True,
 ) -> Iterator[Outcome]:
-    """Every algorithm and size on every network, in order; what *folder* has already is not made again.
+    """Yield the outcome of every algorithm and size on every network, in order.
 
-    Repeats are interleaved: all algorithms once, then again. *choosy*: a run that the machine disturbed is made again.
+    Results in *folder* are not made again. Repeats are interleaved: all algorithms once, then all
+    again. If *choosy*, runs that the machine disturbed are repeated.
     """
     kept = Kept(folder)
     key = make_key(folder)
     for network in networks:
         wanted = [(size, algorithm, repeat) for size in sizes for repeat in range(repeats) for algorithm in algorithms]
         if all(is_run(kept.folder / _real(network, *which)) for which in wanted):
-            yield from _told(kept, network, algorithms, sizes)
+            yield from _outcomes(kept, network, algorithms, sizes)
             continue
         with hosts_of(load(network.document())) as hosts:
             bench = Bench(kept, key, network, hosts, say, choosy)
@@ -151,13 +165,14 @@ def compare_all(
                 measured = bench.calibrate(size)
                 for algorithm in algorithms:
                     bench.predict(algorithm, size, measured)
+                # Interleave repeats, so that a slow hour of the machine affects all algorithms.
                 for repeat in range(repeats):
                     for algorithm in algorithms:
                         bench.measure(algorithm, size, repeat)
-                yield from _told(kept, network, algorithms, [size])
+                yield from _outcomes(kept, network, algorithms, [size])
 
 
-def _told(kept: Kept, network: Network, algorithms: Sequence[str], sizes: Sequence[Size]) -> Iterator[Outcome]:
+def _outcomes(kept: Kept, network: Network, algorithms: Sequence[str], sizes: Sequence[Size]) -> Iterator[Outcome]:
     for size in sizes:
         for algorithm in algorithms:
             outcome = kept.outcome(network, algorithm, size)
@@ -171,7 +186,7 @@ def _real(network: Network, size: Size, algorithm: str, repeat: int) -> str:
 
 @dataclass(frozen=True)
 class Bench:
-    """A network that is up, and where its files go."""
+    """A running network, and the folder of its results."""
 
     kept: Kept
     key: Path
@@ -181,7 +196,9 @@ class Bench:
     choosy: bool
 
     def calibrate(self, size: Size) -> Path:
-        """Return the topology file that `simcluster calibrate` writes; one that is there already stays."""
+        """Return the topology file from `simcluster calibrate`, which runs only once per network
+        and size.
+        """
         measured = self.kept.folder / f"{self.network.name}-{size.parameters}-measured.yaml"
         if not measured.is_file():
             self.say(f"{self.network.name}, {size.words}: calibrating")
@@ -192,7 +209,7 @@ class Bench:
         return measured
 
     def predict(self, algorithm: str, size: Size, measured: Path) -> None:
-        """Run one scenario in the simulator on the *measured* topology."""
+        """Run one scenario in the simulator on the topology file *measured*."""
         plan = experiment(self.network, algorithm, size)
         simulated = self.kept.folder / f"{plan['name']}-sim"
         if not is_run(simulated):
@@ -208,13 +225,14 @@ class Bench:
         self.say(f"{self.network.name}, {size.words}: {algorithm}, repeat {repeat + 1}")
         trial = self.kept.folder / "trial"
         places = ["--topology", str(self._topology()), "--out", str(trial), "--no-report"]
-        best, least = self.kept.folder / "best", (inf, inf)
+        best = self.kept.folder / "best"
+        least = (inf, inf)
         for again in range(TRIES):
             before = cpu_times()
             self._launch("run", str(file), "--backend", "sockets", *places)
             cpu = cpu_shares(before, cpu_times())
             disturbed = cpu[1] > STOLEN or stall_s(load_run(trial), self.network.nodes) > STALL_S
-            if not disturbed or cpu[1] < least[1]:
+            if not disturbed or cpu[1] < least[1]:  # the least disturbed run so far
                 least = cpu
                 shutil.rmtree(best, ignore_errors=True)
                 trial.rename(best)
@@ -225,7 +243,7 @@ class Bench:
         best.rename(real)
 
     def _topology(self) -> Path:
-        """As it was built: what a user would write down who has measured nothing."""
+        """Write the topology file of the network before its calibration, and return its path."""
         return self._write(self.network.name, self.network.document(dict(self.hosts.addresses)))
 
     def _launch(self, *command: str) -> None:
@@ -238,16 +256,16 @@ class Bench:
 
 
 def stall_s(run: Run, nodes_s: Mapping[str, float]) -> float:
-    """By how much any piece of work took longer than its node's accelerator takes, which is in *nodes_s*.
+    """Return the longest time by which a computation exceeds its node's pause in *nodes_s*.
 
-    The device is a pause, always of the same length: whatever it takes longer, this machine stood still.
+    Pauses have a constant length, so the machine stood still for the rest of the time.
     """
     names = list(nodes_s)
     return max(span.end_s - span.start_s - nodes_s[names[rank]] for rank, span in run.spans if span.kind == "compute")
 
 
 def _step_s(run: Run) -> float:
-    """The mean time between two steps of the observed worker."""
+    """Return the mean time between the ends of two steps of the observed worker."""
     metrics = run.metrics
     times = metrics[(metrics["node"] == OBSERVED) & (metrics["name"] == "loss")]["time_s"]
     return float(times.max() - times.min()) / (len(times) - 1)

@@ -1,10 +1,11 @@
-"""Hosts of a topology as network namespaces of this machine, joined by veth pairs that `tc tbf` shapes.
+"""Hosts of a topology as network namespaces, joined by veth pairs that `tc tbf` shapes.
 
-A namespace lives as long as the process that holds it, and holders are killed by the kernel when this process ends,
-however it ends: nothing is left behind, not even after SIGKILL. No namespace has a name, so runs beside each other do
-not meet. Every link is a veth pair with a network of its own; every host has one address for all, and routes to all
-others that follow the topology's; switches are hosts that forward. The launcher sits in a namespace of its own with an
-unshaped way to every host, as a management network is, so that heartbeats do not cross the links that are measured.
+A namespace exists as long as the process that holds it. When this process ends in any way, even by
+SIGKILL, the kernel kills the holders, so nothing is left. Namespaces have no names, so concurrent
+runs do not conflict. Each link is a veth pair, or a relay if it has a latency, with a separate
+network. Each host has one address, and routes to all others as in the topology. Switches are hosts
+that forward. The launcher has a namespace with an unshaped link to every host, like a management
+network, so heartbeats do not cross the links that are measured.
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ from simcluster.topology import Link, Topology
 from tools.netns.relay import relay
 
 Ends: TypeAlias = "Sequence[tuple[str, str]]"
-"""(host, address) of both ends of a link."""
+"""(host, address) for each of the two ends of a link."""
 
 TOOLS = ("ip", "tc", "sysctl", "nsenter", "unshare", "setpriv", "chrt")
 PACKAGES = "iproute2, procps and util-linux"
@@ -31,22 +32,28 @@ LAUNCHER = "the launcher"
 LAUNCHER_ADDRESS = "10.79.255.1"
 
 CONGESTION_CONTROL = "reno"
-"""The kernel lets a namespace choose this one whatever it chooses itself; BBR would probe the links all the time."""
+"""A congestion control that every kernel offers to a namespace.
 
-BURST_BYTES, BURST_S, SLOW_BPS = 2000, 560e-6, 50e6 / 8
-"""What a link may send at once after a pause: more than one packet, or a late timer would cost bandwidth.
+BBR would keep probing the links.
+"""
 
-One that is not slow may send for so long. At 1 Gbit/s that is more than the 64 kB that the kernel handles as one piece;
-packet by packet, two cores do not keep up.
+BURST_BYTES = 2000
+BURST_S = 560e-6
+SLOW_BPS = 50e6 / 8
+"""The burst that a link may send after a pause: BURST_BYTES up to SLOW_BPS, otherwise BURST_S.
+
+BURST_BYTES exceeds one packet, so that a late timer does not cost bandwidth. At 1 Gbit/s, BURST_S
+exceeds the 64 kB that the kernel handles as one piece, because two cores are too slow to handle
+single packets.
 """
 
 PACKET_BYTES = 1514
 QUEUE_BYTES = 16_000_000
-"""Room for all that may be on its way: nothing is dropped."""
+"""The length of a queue, which holds all bytes in flight so that no packet is dropped."""
 
 
 def missing() -> str | None:
-    """Why no hosts can be made here, or None if they can."""
+    """Return the reason why this machine cannot make hosts, or None if it can."""
     if not sys.platform.startswith("linux"):
         return "network namespaces need Linux"
     if os.geteuid() != 0:
@@ -66,7 +73,10 @@ def missing() -> str | None:
 
 @contextmanager
 def hold() -> Iterator[int]:
-    """The process id of one that holds a new, empty network namespace until the end of the block."""
+    """Hold a new, empty network namespace until the end of the block.
+
+    Yield the pid of its holder.
+    """
     command = ["setpriv", "--pdeathsig", "KILL", "unshare", "--net", "sh", "-c", "echo ready; exec sleep infinity"]
     holder = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
     try:
@@ -82,14 +92,17 @@ def hold() -> Iterator[int]:
 
 @dataclass(frozen=True)
 class Hosts:
-    """The hosts of a topology: process ids of those that hold them, addresses and own *cores*, if any, by node name."""
+    """The hosts of a topology.
+
+    By node name, it has holders' pids, addresses, and pinned *cores*, if any.
+    """
 
     pids: Mapping[str, int]
     addresses: Mapping[str, str]
     cores: Mapping[str, int] = field(default_factory=dict)
 
     def command(self, host: str, *command: str) -> list[str]:
-        """*command* as it runs on *host*; it dies with this process."""
+        """Return the command line that runs *command* on *host* until this process ends."""
         enter = ["nsenter", "--target", str(self.pids[host]), "--net"]
         pinned = ["taskset", "--cpu-list", str(self.cores[host])] if host in self.cores else []
         return ["setpriv", "--pdeathsig", "KILL", *enter, *pinned, *command]
@@ -97,7 +110,10 @@ class Hosts:
 
 @contextmanager
 def hosts_of(topology: Topology) -> Iterator[Hosts]:
-    """The hosts and links of *topology* until the end of the block. Raises RuntimeError with what the kernel said."""
+    """Make the hosts and links of *topology*, and remove them at the end of the block.
+
+    Raise RuntimeError with the kernel's message if this fails.
+    """
     with ExitStack() as stack:
         names = [*topology.nodes, LAUNCHER]
         pids = {name: stack.enter_context(hold()) for name in names}
@@ -106,7 +122,8 @@ def hosts_of(topology: Topology) -> Iterator[Hosts]:
         for name in names:
             _prepare(pids[name], addresses[name])
         for index, link in enumerate(topology.links):
-            device, ends = f"link{index}", [(link.a, f"10.78.{index}.1"), (link.b, f"10.78.{index}.2")]
+            device = f"link{index}"
+            ends = [(link.a, f"10.78.{index}.1"), (link.b, f"10.78.{index}.2")]
             if link.latency_s:
                 stack.enter_context(relay(pids[link.a], pids[link.b], device, link.latency_s))
                 _address(pids, ends, device)
@@ -122,7 +139,7 @@ def hosts_of(topology: Topology) -> Iterator[Hosts]:
 
 
 def _prepare(pid: int, address: str) -> None:
-    """Loopback, the host's one address, forwarding, and a congestion control that does not depend on the machine."""
+    """Set up a host: loopback, its address, forwarding, and the congestion control."""
     _in(pid, "ip", "link", "set", "lo", "up")
     _in(pid, "ip", "address", "add", f"{address}/32", "dev", "lo")
     _in(
@@ -131,7 +148,7 @@ def _prepare(pid: int, address: str) -> None:
         "-qw",
         "net.ipv4.ip_forward=1",
         f"net.ipv4.tcp_congestion_control={CONGESTION_CONTROL}",
-        "net.ipv4.tcp_no_metrics_save=1",  # a run does not inherit from the one before
+        "net.ipv4.tcp_no_metrics_save=1",  # a run must not inherit windows from earlier ones
     )
 
 
@@ -156,7 +173,7 @@ def _address(pids: Mapping[str, int], ends: Ends, device: str) -> None:
 
 
 def _route(topology: Topology, name: str, pid: int, addresses: Mapping[str, str]) -> None:
-    """From *name* to every worker by the first link of the topology's route; a switch forwards likewise."""
+    """Add routes from *name* to every worker, each over the first link of the topology's route."""
     for other in topology.workers:
         if other != name:
             hop = topology.route(name, other)[0]
@@ -166,10 +183,11 @@ def _route(topology: Topology, name: str, pid: int, addresses: Mapping[str, str]
 
 
 def _shape(topology: Topology, name: str, link: Link, pid: int, device: str, addresses: Mapping[str, str]) -> None:
-    """Lets *device* of *name* send as fast as *link* says, by turns for those whose packets wait.
+    """Limit *device* of *name* to the rate of *link*, and share it fairly among pairs of nodes.
 
-    Linux hosts and many routers queue fairly (fq_codel). Where the kernel has no such queue, a class for each pair does
-    the same: all of them borrow, packet by packet, from one that has more to give than the shaper lets through.
+    Linux hosts and many routers queue fairly (fq_codel). Not every kernel has such a queue, so
+    there is a class for each pair: all classes borrow, packet by packet, from a parent class with a
+    higher rate than the shaper's.
     """
     tc = partial(_in, pid, "tc")
     tc("qdisc", "add", "dev", device, "root", "handle", "1:", *_tbf(link.bandwidth_Bps))

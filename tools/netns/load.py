@@ -1,4 +1,6 @@
-"""Busy loops during a comparison: a background load, or loops of idle priority that keep the cores awake."""
+"""Busy loops during a comparison: a background load, or loops at idle priority that keep cores
+awake.
+"""
 
 from __future__ import annotations
 
@@ -11,23 +13,28 @@ from contextlib import contextmanager
 from simcluster.lab.calibrate.measure import stolen_s
 
 LOOPS = 4
-"""Busy loops at normal priority: two for each core of the reference machine."""
+"""The number of busy loops at normal priority: two per core of the reference machine."""
 
 BUSY_LOOP = "while True: pass"
 UNLESS_IDLE = ["chrt", "--idle", "0", "nice", "-n", "19"]
-"""A core does this only if it would sleep. The kernel counts it as "nice"."""
+"""The command that runs a loop only while its core is idle.
+
+The kernel counts the time as "nice".
+"""
 
 
 @contextmanager
 def awake() -> Iterator[None]:
-    """Keep every core awake until the end of the block: those of a virtual machine that sleep are woken late."""
+    """Keep every core awake until the end of the block, since cores of virtual machines wake up
+    late.
+    """
     with background_load(os.cpu_count() or 1, UNLESS_IDLE):
         yield
 
 
 @contextmanager
 def background_load(loops: int = LOOPS, priority: Sequence[str] = ()) -> Iterator[None]:
-    """Keep *loops* processes busy until the end of the block; they die with this process."""
+    """Run *loops* busy loops until the end of the block, or until this process ends."""
     command = ["setpriv", "--pdeathsig", "KILL", *priority, sys.executable, "-c", BUSY_LOOP]
     processes = [subprocess.Popen(command) for _ in range(loops)]
     try:
@@ -39,15 +46,15 @@ def background_load(loops: int = LOOPS, priority: Sequence[str] = ()) -> Iterato
 
 
 def cpu_shares(before: tuple[float, ...], after: tuple[float, ...]) -> tuple[float, float]:
-    """Return which share of all CPU time was used, and which was stolen, between two `cpu_times`."""
+    """Return the shares of CPU time in use and stolen between two results of `cpu_times`."""
     used, stolen, total = (b - a for a, b in zip(before, after, strict=True))
     return (used / total, stolen / total) if total else (0.0, 0.0)
 
 
 def cpu_times() -> tuple[float, float, float]:
-    """Return the seconds that all cores together were in use, were stolen, and had, since the machine started.
+    """Return (seconds in use, seconds stolen, all seconds) of all cores since the machine started.
 
-    What they do only to stay awake is no use.
+    Loops that only keep cores awake do not count as use.
     """
     with open("/proc/stat", encoding="ascii") as file:
         ticks = [int(word) for word in file.readline().split()[1:9]]

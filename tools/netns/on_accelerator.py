@@ -1,7 +1,7 @@
-"""Run a script, given with its arguments, as if an accelerator made its gradients.
+"""Run a script with its arguments as if an accelerator computed its gradients.
 
-Each backward pass begins with a pause; in a script without gradients a barrier is followed by one. No two ranks have
-the same: all hosts share the cores of one machine, and in turns their other work does not wait for a core.
+Each backward pass begins with a pause. For scripts without gradients, each barrier ends with one.
+The ranks have different pauses, so that their other work rarely competes for the machine's cores.
 """
 
 import os
@@ -19,7 +19,8 @@ PAUSES_S = (0.25, 0.3)
 
 def main() -> None:
     pause_s = PAUSES_S[int(os.environ["RANK"])]
-    real_backward, real_barrier = torch.autograd.backward, dist.barrier
+    real_backward = torch.autograd.backward
+    real_barrier = dist.barrier
 
     def backward(*args: Any, **how: Any) -> None:
         time.sleep(pause_s)

@@ -1,9 +1,9 @@
-"""A link's latency: packets of a TUN device in one namespace come out of one in another, each so much later.
+"""The latency of a link: packets between TUN devices in two namespaces are relayed after a delay.
 
-Kernels have netem for this; not all are built with it.
+Kernels have netem for this, but not all are built with it.
 
-As a program it is `python -m tools.netns.relay PID_A PID_B DEVICE LATENCY_S`: it makes both devices, says "ready", and
-relays until it is killed.
+`python -m tools.netns.relay PID_A PID_B DEVICE LATENCY_S` makes both devices, prints "ready", and
+relays packets until it is killed.
 """
 
 from __future__ import annotations
@@ -23,7 +23,10 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 
 ROOT = Path(__file__).parent.parent.parent
-TUNSETIFF, IFF_TUN, IFF_NO_PI = 0x400454CA, 0x0001, 0x1000
+# Linux constants that Python does not define: see linux/if_tun.h and linux/prctl.h.
+TUNSETIFF = 0x400454CA
+IFF_TUN = 0x0001
+IFF_NO_PI = 0x1000
 PACKET_BYTES = 65536
 PR_SET_TIMERSLACK = 29
 DOWN_S = 0.01
@@ -31,7 +34,7 @@ DOWN_S = 0.01
 
 @contextmanager
 def relay(pid_a: int, pid_b: int, device: str, latency_s: float) -> Iterator[None]:
-    """*device* in the namespaces of both processes, *latency_s* apart, until the end of the block."""
+    """Join two processes' namespaces by *device* with *latency_s* until the end of the block."""
     command = [sys.executable, "-m", "tools.netns.relay", str(pid_a), str(pid_b), device, repr(latency_s)]
     process = subprocess.Popen(
         ["setpriv", "--pdeathsig", "KILL", "chrt", "--fifo", "2", *command],
@@ -51,7 +54,10 @@ def relay(pid_a: int, pid_b: int, device: str, latency_s: float) -> Iterator[Non
 
 
 def open_device(pid: int, device: str) -> int:
-    """The descriptor of a new TUN *device* in the network namespace of *pid*; this process moves in there."""
+    """Create a TUN *device* in the network namespace of *pid*, and return its file descriptor.
+
+    This process moves into that namespace.
+    """
     libc = ctypes.CDLL(None, use_errno=True)
     with open(f"/proc/{pid}/ns/net") as namespace:
         if libc.setns(namespace.fileno(), 0):
@@ -62,7 +68,7 @@ def open_device(pid: int, device: str) -> int:
 
 
 def run(a: int, b: int, latency_s: float) -> None:
-    """Moves packets from *a* to *b* and back, each *latency_s* after it came, for ever."""
+    """Relay packets between *a* and *b* forever, each *latency_s* after its arrival."""
     waiting: dict[int, deque[tuple[float, bytes]]] = {a: deque(), b: deque()}
     other = {a: b, b: a}
     while True:
@@ -75,7 +81,7 @@ def run(a: int, b: int, latency_s: float) -> None:
                 waiting[descriptor].append((now_s + latency_s, packet))
         for descriptor, queue in waiting.items():
             while queue and queue[0][0] <= now_s:
-                with suppress(OSError):  # into a device that is down: lost, as on a cut cable
+                with suppress(OSError):  # like a cut cable, a device that is down loses packets
                     os.write(other[descriptor], queue.popleft()[1])
 
 
@@ -92,8 +98,10 @@ def _all_packets(descriptor: int) -> Iterator[bytes]:
 
 def main() -> None:
     pid_a, pid_b, device, latency_s = sys.argv[1:]
-    ctypes.CDLL(None).prctl(PR_SET_TIMERSLACK, 1)  # a timer is not put off to save power
-    a, b = open_device(int(pid_a), device), open_device(int(pid_b), device)
+    ctypes.CDLL(None).prctl(PR_SET_TIMERSLACK, 1)  # the kernel must not delay timers to save power
+    a = open_device(int(pid_a), device)
+    b = open_device(int(pid_b), device)
+    # A garbage collection would delay packets.
     gc.freeze()
     gc.disable()
     print("ready", flush=True)

@@ -1,4 +1,4 @@
-"""Writes docs/fidelity.md: a row for each scenario, how far off the simulator was, and how sure it said it was."""
+"""The page docs/fidelity.md and its tables: the error and the predicted interval of each scenario."""
 
 from __future__ import annotations
 
@@ -13,33 +13,37 @@ from textwrap import wrap
 from tools.netns.fidelity import Kept, Outcome
 
 WIDTH = 120
+Condition = tuple[str, str]
+"""(title of a section, name of its table)."""
 MOST_USED_IDLE = 0.9
-"""Devices are pauses, so hosts alone leave cores idle for more than a tenth of the time."""
+"""The limit on used CPU time if there is no other work.
+
+Hosts use less, since devices are pauses.
+"""
 
 NOTES = Path(__file__).with_name("notes.md")
-"""What the numbers do not say: kept beside the code, so that a new table does not lose it."""
+"""Remarks on the numbers. They are in a separate file, so that a new table keeps them."""
 
 
-def report(conditions: Mapping[str, Kept]) -> str:
-    """Return the whole page, with a table for each condition, by its name."""
+def report(conditions: Mapping[Condition, Kept]) -> str:
+    """Return the whole page, with a section for each of *conditions*."""
     release = ".".join(platform.release().split(".")[:2])
     machine = f"{os.cpu_count()} cores for all hosts together, {platform.system()} {release}"
     blocks = [
         f"# Predicted against measured\n\nMade by `make fidelity` and `make fidelity-busy`; {machine}.",
-        *(_condition(name, kept) for name, kept in conditions.items()),
+        *(_condition(title, table, kept) for (title, table), kept in conditions.items()),
         NOTES.read_text(encoding="utf-8").rstrip(),
     ]
     return "\n\n".join(blocks) + "\n"
 
 
-def _condition(name: str, kept: Kept) -> str:
-    outcomes = kept.outcomes()
-    lines = [f"## {name}", "", *wrap(summary(outcomes), WIDTH), "", *wrap(machine_words(kept), WIDTH), ""]
-    return "\n".join([*lines, *table(outcomes)])
+def _condition(title: str, table: str, kept: Kept) -> str:
+    paragraphs = [wrap(summary(kept.outcomes()), WIDTH), wrap(machine_words(kept), WIDTH)]
+    return "\n\n".join([f"## {title}", *map("\n".join, paragraphs), f"[All scenarios](tables/{table}.csv)"])
 
 
 def summary(outcomes: Sequence[Outcome]) -> str:
-    """Return errors, coverage and order in sentences."""
+    """Return sentences on the errors, the intervals, and the order of scenarios."""
     steps, runs = ([abs(outcome.errors[which]) for outcome in outcomes] for which in (0, 1))
     spreads = [_spread(outcome.steps_s) for outcome in outcomes]
     repeats = sum(len(outcome.measured) for outcome in outcomes)
@@ -60,7 +64,7 @@ def summary(outcomes: Sequence[Outcome]) -> str:
 
 
 def machine_words(kept: Kept) -> str:
-    """Return how busy the machine was meanwhile, and how many runs were made again."""
+    """Return sentences on the machine's load during the runs, and on repeated runs."""
     notes = [note for note in kept.notes.values() if "cpu" in note]
     if not notes:
         return ""
@@ -79,26 +83,29 @@ def machine_words(kept: Kept) -> str:
     )
 
 
-def table(outcomes: Sequence[Outcome]) -> list[str]:
-    """Rows of Markdown: predicted seconds with their interval, measured ones with their spread, how far off."""
-    names = (
-        *("network", "algorithm", "message", "predicted step", "interval", "measured", "spread", "off by", "inside"),
-        "run off by",
-    )
-    rows = [f"| {' | '.join(names)} |", "| --- | --- | ---: | ---: | ---: | ---: | ---: | ---: | ---: | ---: |"]
-    for outcome in outcomes:
-        (step, real_step), (step_error, run_error) = outcome.step_s, outcome.errors
-        low, high = (outcome.intervals[0][side] for side in ("low", "high"))
-        rows.append(
-            f"| {outcome.network} | {outcome.algorithm} | {outcome.size} | {step * 1e3:.1f} ms "
-            f"| {low * 1e3:.1f} to {high * 1e3:.1f} | {real_step * 1e3:.1f} ms | {_spread(outcome.steps_s):.1%} "
-            f"| {step_error:+.1%} | {covered([outcome], 0)} of {len(outcome.measured)} | {run_error:+.1%} |"
-        )
-    return rows
+COLUMNS = (
+    *("network", "algorithm", "message", "step, ms", "interval, ms", "measured, ms", "spread", "off by", "inside"),
+    "run off by",
+)
+
+
+def row(outcome: Outcome) -> list[str]:
+    """Return the cells of a row: the prediction with its interval, the measured time, and the
+    errors.
+    """
+    (step, real_step), (step_error, run_error) = outcome.step_s, outcome.errors
+    low, high = (outcome.intervals[0][side] for side in ("low", "high"))
+    return [
+        *(outcome.network, outcome.algorithm, outcome.size, f"{step * 1e3:.1f}"),
+        *(f"{low * 1e3:.1f}-{high * 1e3:.1f}", f"{real_step * 1e3:.1f}", f"{_spread(outcome.steps_s):.1%}"),
+        *(f"{step_error:+.1%}", f"{covered([outcome], 0)}/{len(outcome.measured)}", f"{run_error:+.1%}"),
+    ]
 
 
 def covered(outcomes: Sequence[Outcome], which: int) -> int:
-    """Count measured times inside their interval, of steps (0) or of runs (1)."""
+    """Count the measured times of steps (*which* is 0) or runs (1) within their predicted
+    intervals.
+    """
     return sum(
         outcome.intervals[which]["low"] <= time_s <= outcome.intervals[which]["high"]
         for outcome in outcomes
@@ -107,7 +114,7 @@ def covered(outcomes: Sequence[Outcome], which: int) -> int:
 
 
 def swapped(outcomes: Sequence[Outcome]) -> list[tuple[Outcome, Outcome]]:
-    """Return the pairs of scenarios where the simulator says that the wrong one takes longer for a step."""
+    """Return the pairs of scenarios with step times that are predicted in the wrong order."""
     return [(a, b) for a, b in combinations(outcomes, 2) if _slower(a, b, 0) != _slower(a, b, 1)]
 
 
@@ -126,7 +133,7 @@ def _order(outcomes: Sequence[Outcome]) -> str:
 
 
 def _spread(times_s: Sequence[float]) -> float:
-    """From the least to the greatest, relative to the mean."""
+    """Return the range of *times_s*, relative to their mean."""
     return (max(times_s) - min(times_s)) / fmean(times_s)
 
 

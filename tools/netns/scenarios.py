@@ -1,4 +1,4 @@
-"""Which clusters, algorithms and sizes the simulator is held against."""
+"""The clusters, algorithms and sizes for which the simulator is compared with a real network."""
 
 from __future__ import annotations
 
@@ -9,17 +9,25 @@ from typing import Any
 WORKLOAD = Path(__file__).with_name("accelerator.py")
 
 FAST, SLOW = "50 Mbps", "20 Mbps"
-"""What a link's shaper lets through, headers included: so slow that two cores keep up with all hosts' packets."""
+"""The rates of links, including headers.
+
+They are low enough for two cores to handle all packets.
+"""
 
 ACCELERATORS_S = {"n0": 0.25, "n1": 0.25, "n2": 0.3, "n3": 0.37}
-"""No two workers alike, or asynchronous ones would keep the distance in time at which they happened to start."""
+"""Seconds per gradient.
+
+If asynchronous workers had equal paces, their initial offsets would persist.
+"""
 
 SLOW_ACCELERATOR_S = 0.9
 
 
 @dataclass(frozen=True)
 class Network:
-    """A cluster: its topology without addresses, and how long each node's accelerator takes for a gradient."""
+    """A cluster: its topology without addresses, and the seconds that each node takes for a
+    gradient.
+    """
 
     name: str
     nodes: dict[str, float]
@@ -27,11 +35,14 @@ class Network:
     switches: tuple[str, ...] = ()
 
     def document(self, addresses: dict[str, str] | None = None) -> dict[str, Any]:
-        """The topology as a file would have it; the flops stand for a device nobody has measured yet."""
-        given = addresses or {}
+        """Return the content of a topology file.
+
+        Before a calibration, its flops are placeholders.
+        """
+        found = addresses or {}
         nodes: dict[str, Any] = {name: {"flops": "1 GFLOP/s"} for name in self.nodes}
-        for name in given.keys() & nodes.keys():
-            nodes[name]["address"] = given[name]
+        for name in found.keys() & nodes.keys():
+            nodes[name]["address"] = found[name]
         return {
             "name": self.name,
             "nodes": nodes | {name: {"kind": "switch"} for name in self.switches},
@@ -64,7 +75,7 @@ ALGORITHMS = ("sync_ps", "edp", "all_reduce_dp")
 
 @dataclass(frozen=True)
 class Size:
-    """A model's size, and how many steps are timed."""
+    """The size of a model, and the number of steps to measure."""
 
     parameters: int
     steps: int
@@ -78,7 +89,7 @@ SIZES = (Size(50_000, 7), Size(200_000, 6))
 
 
 def experiment(network: Network, algorithm: str, size: Size) -> dict[str, Any]:
-    """The experiment of one scenario; its topology is given when it is run."""
+    """Return the experiment of one scenario. Runs replace its topology."""
     return {
         "name": f"{network.name}-{algorithm}-{size.parameters}",
         "topology": network.document(),

@@ -1,8 +1,9 @@
-"""`python -m tools.netns.scripts`: scripts on a real network, under gloo and on sockets, and what the simulator says.
+"""`python -m tools.netns.scripts`: scripts on a real network, compared with simulations.
 
-Every network is calibrated once. Folders of runs are kept, and what is there is not made again. Gradients are made as
-if by an accelerator (`on_accelerator.py`), for all hosts share the cores of one machine; the rest of the computing is
-measured as processor time (`cost: measured`). Each host has a core of its own.
+Real runs use gloo or the sockets backend; the simulator predicts both. Every network is calibrated
+once. Runs are stored and not made again. Since all hosts share the cores of one machine, gradients
+take an accelerator's time (`on_accelerator.py`). Other computations are measured as CPU time
+(`cost: measured`), and each host has a separate core.
 """
 
 from __future__ import annotations
@@ -30,6 +31,7 @@ from tools.netns.fidelity import is_run
 from tools.netns.hosts import Hosts, hosts_of, missing
 from tools.netns.scenarios import Network
 from tools.netns.trial import PATIENCE_S, SIMCLUSTER, launch, make_key
+from tools.tables import TABLES, write
 
 SCRIPTS = {
     "ddp_mlp": ("--steps", 12, "--hidden", 8192, "--lr", 0.001),
@@ -37,12 +39,12 @@ SCRIPTS = {
     "gpt_cuda": ("--device", "cpu", "--dtype", "float32", "--steps", 12, "--width", 256, "--batch", 1, "--length", 32),
     "collectives": ("--numbers", 2_400_000),
 }
-"""With arguments that make messages so large that a slow link is worth a prediction, and a run not too long."""
+"""Script -> its arguments. Messages are large enough for a slow link to matter; runs are short."""
 
 RATES = ("50 Mbps", "200 Mbps", "1 Gbps")
 NODES = ("n0", "n1")
 SCHEDULES = {"torch": "gloo", "sockets": "own"}
-"""Of the calls, by backend."""
+"""Backend -> its schedules of collectives."""
 
 KEPT = ROOT / "runs" / "fidelity-scripts"
 WRAPPER = Path(__file__).with_name("on_accelerator.py")
@@ -51,19 +53,19 @@ UNPACED = dict.fromkeys(NODES, 0.0)
 
 
 def own_cores() -> list[int]:
-    """Return a core for each host, if this machine has as many."""
+    """Return a core for each host, or none if this machine has too few."""
     cores = sorted(os.sched_getaffinity(0))
     return cores[: len(NODES)] if len(cores) >= len(NODES) else []
 
 
 def network_of(rate: str) -> Network:
-    """As many nodes as most machines have cores, around a switch, with links of *rate*."""
+    """Return a network of NODES that are connected to a switch by links of *rate*."""
     links = tuple((node, "sw", rate, "0 s") for node in NODES)
     return Network(rate.replace(" ", "").lower(), UNPACED, links, ("sw",))
 
 
 def time_of(run: Run) -> float:
-    """The median time of a step or, of a script without an optimizer, from one barrier to the next."""
+    """Return the median time of a step or, if the script has no optimizer, between barriers."""
     found = step_s(run.calls)
     if found is not None:
         return found
@@ -73,14 +75,16 @@ def time_of(run: Run) -> float:
 
 @dataclass(frozen=True)
 class Bench:
-    """A network that is up, and where its files go."""
+    """A running network, and the folder of its results."""
 
     folder: Path
     network: Network
     hosts: Hosts
 
     def calibrate(self) -> Path:
-        """Return the topology as it was measured."""
+        """Return the topology file from `simcluster calibrate`, which runs only once per
+        network.
+        """
         measured = self.folder / f"{self.network.name}-measured.yaml"
         if not measured.is_file():
             launch(
@@ -113,12 +117,13 @@ class Bench:
         return load_run(out)
 
     def _launch_like_torchrun(self, command: list[str]) -> None:
-        """Run *command* on every node, each told its rank. Raises RuntimeError with what rank 0 said if it fails."""
+        """Run *command* on every node, each with its rank. Raise RuntimeError if rank 0 fails."""
         meeting = {"MASTER_ADDR": self.hosts.addresses[NODES[0]], "MASTER_PORT": str(PORT), "GLOO_SOCKET_IFNAME": "lo"}
         with ExitStack() as stack:
             started = []
             for rank, name in enumerate(NODES):
-                # A host's own address is on its loopback device, where gloo takes the first that there is.
+                # gloo takes the first address of the loopback device, so remove 127.0.0.1: then the
+                # host's address is the first one.
                 shell = ["sh", "-c", 'ip address del 127.0.0.1/8 dev lo 2>&-; exec "$@"', "sh"]
                 process = subprocess.Popen(
                     self.hosts.command(name, *shell, *SIMCLUSTER, *command),
@@ -147,7 +152,7 @@ def _experiment(script: str) -> dict[str, Any]:
 
 @dataclass(frozen=True)
 class Row:
-    """A script on a network: the predicted time of a step, and the measured ones, by backend."""
+    """The times of a step of *script* on one network: predicted and measured, by backend."""
 
     script: str
     rate: str
@@ -155,12 +160,14 @@ class Row:
     measured_s: dict[str, list[float]]
 
     def error(self, backend: str) -> float:
-        """Of the prediction, relative to the median of what was measured on *backend*."""
+        """Return the error of the prediction for *backend*, relative to the median
+        measured time.
+        """
         return self.predicted_s[backend] / median(self.measured_s[backend]) - 1
 
 
 def compare_all(folder: Path, rates: list[str], scripts: list[str], repeats: int) -> Iterator[Row]:
-    """Yield a row for each script on each network; repeats and backends are interleaved."""
+    """Yield a row for each script on each network. Runs of the backends alternate."""
     for rate in rates:
         network = network_of(rate)
         with hosts_of(load(network.document())) as hosts:
@@ -175,20 +182,34 @@ def compare_all(folder: Path, rates: list[str], scripts: list[str], repeats: int
                 yield Row(script, rate, predicted_s, found)
 
 
-def table(rows: list[Row]) -> list[str]:
-    """Rows of Markdown: predicted and measured times of a step, and at the end the median and the worst error."""
-    heads = [cell for backend in SCHEDULES for cell in ("predicted", backend, "off by")]
-    lines = [f"| script | network | {' | '.join(heads)} |", f"| --- | --- {'| ---: ' * len(heads)}|"]
-    for row in rows:
-        cells = []
-        for backend in SCHEDULES:
-            times_s = (row.predicted_s[backend], median(row.measured_s[backend]))
-            cells += [f"{time_s * 1e3:.1f} ms" for time_s in times_s] + [f"{row.error(backend):+.1%}"]
-        lines.append(f"| {row.script} | {row.rate} | {' | '.join(cells)} |")
-    for name, least in (("median", median), ("worst", max)):
-        errors = [f" | | {least([abs(row.error(backend)) for row in rows]):.1%}" for backend in SCHEDULES]
-        lines.append(f"| {name} | | {' |'.join(errors)} |")
-    return lines
+COLUMNS = (
+    *("script", "network"),
+    *(
+        name
+        for backend in SCHEDULES
+        for name in (f"predicted for {backend}, ms", f"{backend}, ms", f"{backend} off by")
+    ),
+)
+
+
+def cells(row: Row) -> list[str]:
+    """Return the cells of a row: for each backend, the predicted and measured times, and
+    the error.
+    """
+    found = [row.script, row.rate]
+    for backend in SCHEDULES:
+        times_s = (row.predicted_s[backend], median(row.measured_s[backend]))
+        found += [*(f"{time_s * 1e3:.1f}" for time_s in times_s), f"{row.error(backend):+.1%}"]
+    return found
+
+
+def summary(rows: list[Row]) -> str:
+    """Return a sentence with the median and the worst error on each backend."""
+    parts = []
+    for backend in SCHEDULES:
+        errors = [abs(row.error(backend)) for row in rows]
+        parts.append(f"{backend}: median error {median(errors):.1%}, worst {max(errors):.1%}")
+    return "; ".join(parts)
 
 
 def main() -> None:
@@ -196,20 +217,24 @@ def main() -> None:
     parser.add_argument("--script", action="append", choices=SCRIPTS, help="only these")
     parser.add_argument("--rate", action="append", choices=RATES, help="only these")
     parser.add_argument("--repeats", type=int, default=2, help="measured runs of each")
-    parser.add_argument("--fresh", action="store_true", help="remove what is kept, and begin again")
-    parser.add_argument("--keep", type=Path, default=KEPT, help="what is in this directory is not made again")
-    given = parser.parse_args()
+    parser.add_argument("--fresh", action="store_true", help="remove earlier results, and start over")
+    parser.add_argument("--keep", type=Path, default=KEPT, help="results in this directory are not made again")
+    arguments = parser.parse_args()
     if reason := missing():
         print(f"skipped: {reason}")
         return
-    if given.fresh:
-        shutil.rmtree(given.keep, ignore_errors=True)
-    given.keep.mkdir(parents=True, exist_ok=True)
+    if arguments.fresh:
+        shutil.rmtree(arguments.keep, ignore_errors=True)
+    arguments.keep.mkdir(parents=True, exist_ok=True)
+    rates = arguments.rate or list(RATES)
+    scripts = arguments.script or list(SCRIPTS)
     rows = []
-    for row in compare_all(given.keep, given.rate or list(RATES), given.script or list(SCRIPTS), given.repeats):
+    for row in compare_all(arguments.keep, rates, scripts, arguments.repeats):
         rows.append(row)
-        print(table(rows)[len(rows) + 1], flush=True)
-    print("\n".join(table(rows)))
+        print(", ".join(cells(row)), flush=True)
+    if not arguments.rate and not arguments.script:
+        write(TABLES / "fidelity-scripts.csv", [COLUMNS, *map(cells, rows)])
+    print(summary(rows))
 
 
 if __name__ == "__main__":

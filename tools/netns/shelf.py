@@ -1,4 +1,4 @@
-"""Hosts that can be reached by ssh: an sshd on each of them, with a host key of its own, and who is on a host."""
+"""Hosts that ssh reaches, each with an sshd and a host key, and the processes on each host."""
 
 from __future__ import annotations
 
@@ -18,12 +18,16 @@ from tools.netns.hosts import Hosts, hosts_of
 
 PORT = 22
 LISTENS = f":{PORT:04X} 00000000:0000 0A"
-"""In the kernel's list of TCP sockets."""
+"""The entry of a listening sshd in the kernel's list of TCP sockets."""
 
 
 @dataclass(frozen=True)
 class Shelf:
-    """*hosts* with servers, called by their names in *config*, a file for ssh's -F. *spaces* are the namespaces."""
+    """The hosts of a topology, each worker with an sshd.
+
+    *config* is a file for `ssh -F` that maps node names to hosts. *servers* has the process id of
+    each sshd, and *spaces* the network namespace of each host.
+    """
 
     hosts: Hosts
     config: Path
@@ -31,20 +35,24 @@ class Shelf:
     spaces: Mapping[str, str]
 
     def on(self, host: str) -> list[psutil.Process]:
-        """Who runs on *host*, but for who holds it and its server."""
+        """Return the processes on *host*, except its sshd and the holder of its namespace."""
         known = {self.hosts.pids[host], self.servers.get(host)}
         return [process for process in inhabitants(self.spaces[host]) if process.pid not in known]
 
 
 @contextmanager
 def shelf_of(topology: Topology, folder: Path) -> Iterator[Shelf]:
-    """The hosts of *topology*, each worker with a server, until the end of the block. Keys and logs are in *folder*."""
+    """Make the hosts of *topology*, with an sshd on each worker, until the end of the block.
+
+    Keys and configuration files are in *folder*.
+    """
     folder.mkdir()
     (folder / "authorized_keys").write_text(keygen(folder / "user") + "\n")
     (folder / "authorized_keys").chmod(0o600)
     running: dict[str, subprocess.Popen[bytes]] = {}
     with hosts_of(topology) as hosts:
-        known, config = folder / "known_hosts", folder / "ssh_config"
+        known = folder / "known_hosts"
+        config = folder / "ssh_config"
         names = topology.workers
         known.write_text("".join(f"{hosts.addresses[name]} {keygen(folder / name)}\n" for name in names))
         config.write_text("".join(client_config(folder, name, hosts.addresses[name], PORT, known) for name in names))
@@ -63,12 +71,14 @@ def shelf_of(topology: Topology, folder: Path) -> Iterator[Shelf]:
 
 
 def inhabitants(space: str) -> list[psutil.Process]:
-    """The processes in the network namespace *space*."""
+    """Return the processes in the network namespace *space*."""
     return [process for process in psutil.process_iter() if _space_of(process.pid) == space]
 
 
 def _space_of(pid: int) -> str | None:
-    """None of one that has just gone, or is a zombie."""
+    """Return the network namespace of process *pid*, or None if it has just ended or is a
+    zombie.
+    """
     try:
         return os.readlink(f"/proc/{pid}/ns/net")
     except OSError:

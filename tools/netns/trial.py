@@ -1,4 +1,4 @@
-"""Runs commands of simcluster on hosts of a network: one process a node, started by hand, and what they come to."""
+"""Commands of simcluster on the hosts of a network, with one node process per host."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ PATIENCE_S = 300.0
 
 
 def make_key(folder: Path) -> Path:
-    """The key file in *folder*, new if there is none."""
+    """Return the path of the key file in *folder*. Make the key if there is none."""
     file = folder / "cluster.key"
     if file.is_file():
         return file
@@ -31,9 +31,10 @@ def make_key(folder: Path) -> Path:
 def launch(
     hosts: Hosts, nodes_s: Mapping[str, float | str], key: Path, *command: str, node: Sequence[str] = SIMCLUSTER
 ) -> str:
-    """Return what `simcluster COMMAND` prints with the nodes in *nodes_s*, processes of *node*, at their paces.
+    """Run `simcluster COMMAND` with the nodes in *nodes_s*, and return its output.
 
-    Raises RuntimeError with what was said if it fails, or takes longer than PATIENCE_S.
+    *nodes_s* maps each node to the length of its pauses. *node* is the command of a node process.
+    Raise RuntimeError with the command's errors if it fails or takes longer than PATIENCE_S.
     """
     meeting = f"{LAUNCHER_ADDRESS}:{PORT}"
     with _nodes(hosts, nodes_s, key, meeting, node):
@@ -56,7 +57,7 @@ def _nodes(
     try:
         yield
         for process in processes:
-            process.wait(timeout=PATIENCE_S)  # each leaves when the run is over
+            process.wait(timeout=PATIENCE_S)  # a node exits when its run ends
     finally:
         for process in processes:
             process.kill()

@@ -1,3 +1,5 @@
-"""What becomes of every algorithm when a node is lost or comes: the table of docs/faults.md, held in the simulator by
-tests/whole/test_outcomes_of_all.py and on real processes by `python -m tools.outcomes`.
+"""Checks of the table in docs/faults.md: how each algorithm ends when a node is lost or joins.
+
+tests/whole/test_outcomes_of_all.py checks the table in the simulator, and `python -m
+tools.outcomes` checks it on real processes.
 """

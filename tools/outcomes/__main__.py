@@ -1,9 +1,9 @@
-"""The table of docs/faults.md with real processes here: each algorithm, each way of losing or gaining a node.
+"""Check the table of docs/faults.md on real processes.
 
 python -m tools.outcomes [--algorithm NAME]... [--column NAME]... [--seconds 4]
 
-Every run lasts some seconds, in which one thing happens. Exit code 1 if anything comes out otherwise than there; the
-folders of those runs are kept.
+Each run lasts some seconds and has one fault, in which a node is lost or joins. The exit code is 1
+if an outcome differs from the table. The folders of such runs are kept.
 """
 
 from __future__ import annotations
@@ -23,17 +23,18 @@ from tools.outcomes.cases import COLUMNS, DEAD, LAYERED, experiment, fault, tabl
 from tools.outcomes.held import wrong
 
 HIT_FOR_GOOD = [column for column in COLUMNS if column != "short hang"]
-"""Those in which somebody is lost, comes or goes."""
+"""The columns with faults that change the membership of a run."""
 
 
 def play(algorithm: str, column: str, word: str, whole_s: float, folder: Path) -> tuple[dict[str, Any], str]:
-    """(summary, what was wrong, empty if nothing) of one run."""
+    """Run one cell of the table. Return (summary, broken promises or "")."""
     hangs = column == "long hang"
     whole_s *= 1.75 if hangs else 1.0
     plan = fault(column, whole_s)
     stop = {"steps": 1_000_000, "time": f"{whole_s} s"}
     kept = {"restored": 20 if algorithm in LAYERED else 100}.get(word, 0)
-    # Who is silent is dead soon only where that is asked: a launcher on a machine that is busy is silent now and then.
+    # Use a short timeout only for hangs: on a busy machine, even the launcher may be silent for
+    # seconds.
     options = {"dead_s": DEAD * whole_s if hangs else 5.0, "max_restarts": int(word == "restored"), "limit_s": 60.0}
     error = None
     try:
@@ -46,7 +47,7 @@ def play(algorithm: str, column: str, word: str, whole_s: float, folder: Path) -
 
 
 def told(summary: dict[str, Any]) -> str:
-    """What is worth a look of a run that ended as it should."""
+    """Return a line on a run that ended as the table says."""
     parts = [f"{summary['steps']} steps", *(f"{name}: {why}" for name, why in summary.get("lost", {}).items())]
     parts += [f"again from {entry['begins_again']}" for entry in summary.get("restarts", ())]
     return ", ".join(parts)
@@ -59,7 +60,9 @@ def main() -> int:
     parser.add_argument("--column", action="append", choices=list(COLUMNS))
     parser.add_argument("--seconds", type=float, default=4.0, help="what a run takes if it is not disturbed")
     given = parser.parse_args()
-    began_s, tried, otherwise = time.monotonic(), 0, 0
+    began_s = time.monotonic()
+    tried = 0
+    otherwise = 0
     root = Path(tempfile.mkdtemp(prefix="outcomes-"))
     for algorithm, words in found.items():
         for column in given.column or HIT_FOR_GOOD:

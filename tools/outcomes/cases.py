@@ -1,6 +1,6 @@
-"""The rows and columns of the table: small runs of every algorithm, and what happens to one node of each.
+"""The rows and columns of the table: a small run of every algorithm, and a fault in each.
 
-Nodes n0, n1, ... around a switch; n2 is hit, or n0.
+Nodes n0, n1, ... are connected to one switch. The fault hits n2 or n0.
 """
 
 from __future__ import annotations
@@ -9,6 +9,7 @@ import re
 from typing import Any, Final
 
 from simcluster.algorithms import ALGORITHMS
+from simcluster.topology import star
 from tests.support.root import ROOT
 
 FAULTS_PAGE: Final = ROOT / "docs" / "faults.md"
@@ -22,10 +23,10 @@ COLUMNS: Final[dict[str, dict[str, Any]]] = {
     "late join": {"kind": "join", "node": "n2", "at": 0.3},
     "leave": {"kind": "leave", "node": "n2", "at": 0.4, "notice": 0.5},
 }
-"""As an experiment has them, with times in shares of the run."""
+"""Column of the table -> its fault as in an experiment, with times as shares of the run."""
 
 DEAD: Final = 0.3
-"""Who is silent for such a share of the run is dead."""
+"""The silence after which a node counts as dead, as a share of the run."""
 
 SETTINGS: Final[dict[str, dict[str, Any]]] = {
     "async_diloco": {"interval": 2},
@@ -35,7 +36,7 @@ SETTINGS: Final[dict[str, dict[str, Any]]] = {
     "local_sgd": {"interval": 2},
     "streaming_diloco": {"interval": 4},
 }
-"""Short rounds, or runs as short as these would have hardly one."""
+"""Algorithm -> settings for short rounds, since the runs are too short for the default ones."""
 
 DIGITS: Final = {"name": "mnist_mlp", "hidden": 8, "batch_size": 4}
 BOWL: Final = {"name": "quadratic", "batch_size": 8}
@@ -48,15 +49,14 @@ def size_of(algorithm: str) -> int:
 
 
 def experiment(algorithm: str, stop: dict[str, Any], keep_every: int = 0, size: int | None = None) -> dict[str, Any]:
-    """A small run of *algorithm*, on *size* nodes if given, with a checkpoint every *keep_every* steps; 0: none."""
-    names = [f"n{rank}" for rank in range(size or size_of(algorithm))]
+    """Return a small experiment of *algorithm* on *size* nodes, or on a default number if None.
+
+    *keep_every* is the number of steps between checkpoints; 0 means none.
+    """
+    nodes = star(size or size_of(algorithm), device="raspberry-pi-4", bandwidth="1 Mbps", latency="100 us")
     return {
         "name": "outcomes",
-        "topology": {
-            "name": "star",
-            "nodes": {name: {"device": "raspberry-pi-4"} for name in names} | {"sw": {"kind": "switch"}},
-            "links": [{"between": [name, "sw"], "bandwidth": "1 Mbps", "latency": "100 us"} for name in names],
-        },
+        "topology": dict(nodes.document),
         "algorithm": {"name": algorithm, **SETTINGS.get(algorithm, {})},
         "workload": DIGITS if algorithm in LAYERED else BOWL,
         "stop": stop,
@@ -65,13 +65,13 @@ def experiment(algorithm: str, stop: dict[str, Any], keep_every: int = 0, size: 
 
 
 def fault(column: str, whole_s: float) -> dict[str, Any]:
-    """What happens in *column* to a run that takes *whole_s*."""
+    """Return the fault of *column* for a run that takes *whole_s*."""
     keys = COLUMNS[column]
     return {key: f"{value * whole_s:.9f} s" if isinstance(value, float) else value for key, value in keys.items()}
 
 
 def table() -> dict[str, dict[str, str]]:
-    """Algorithm -> column -> what docs/faults.md says."""
+    """Return algorithm -> column -> the outcome that docs/faults.md promises."""
     rows = [
         [cell.strip() for cell in line.strip("|").split("|")]
         for line in FAULTS_PAGE.read_text(encoding="utf-8").splitlines()

@@ -1,4 +1,4 @@
-"""What the words of the table promise, and what is wrong with a run of which that is said."""
+"""The promise that each word of the table makes, and checks of a run against it."""
 
 from __future__ import annotations
 
@@ -11,21 +11,22 @@ WORDS: Final = ("all end well", "goes on", "re-forms", "restored")
 
 
 def hit(plan: dict[str, Any]) -> str:
-    """The node that *plan*, one fault, is about."""
+    """Return the node that the fault *plan* hits."""
     return str(plan["node"])
 
 
 def is_missed(plan: dict[str, Any]) -> bool:
-    """Whether it is not there at the end, if nobody goes to any lengths for it."""
+    """Return whether the node is still absent at the end of a run that does not restart."""
     return plan["kind"] in ("crash", "leave") or (plan["kind"] == "hang" and "for" not in plan)
 
 
 def wrong(
     word: str, plan: dict[str, Any], summary: dict[str, Any], error: Exception | None, *, by_time: bool = False
 ) -> Iterator[str]:
-    """What *word* promises of a run with *plan* that is not so; *restored* is of one that may begin again.
+    """Yield each broken promise of *word* in a run with the fault *plan*.
 
-    *by_time*: when its time is over everybody ends, whoever was not let in as well.
+    "restored" assumes that the run may restart. *by_time* tells whether the run has a limit on its
+    time: then it may end before a node rejoins, without a loss.
     """
     if [row["kind"] for row in summary.get("faults", ())] != [plan["kind"]]:
         yield f"faults are {summary.get('faults')}, and one {plan['kind']} was planned"
@@ -47,7 +48,9 @@ def wrong(
 
 
 def wrong_failure(plan: dict[str, Any], summary: dict[str, Any], error: Exception | None) -> Iterator[str]:
-    """What is not so of a run that may not begin again, and is lost without the node that *plan* hits."""
+    """Yield each problem of a run that may not restart, and must fail with the loss of *plan*'s
+    node.
+    """
     if not isinstance(error, PeerLost) or error.name != hit(plan):
         yield f"{hit(plan)} was to be missed, and it ended with {error!r}"
     if summary["status"] != "failed" or summary.get("error", {}).get("type") != "PeerLost":

@@ -1,1 +1,1 @@
-"""Sweeps on a real Slurm on this machine: `make slurm`."""
+"""`make slurm`: sweeps on a real Slurm on this machine."""

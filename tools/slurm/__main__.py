@@ -1,6 +1,7 @@
-"""`make slurm`: a sweep of 20 points on a real Slurm; its table is that of a local sweep.
+"""`make slurm`: check that a sweep of 20 points on a real Slurm yields the table of a local sweep.
 
-On the partition `short` one job is killed, on `long` the sweep gets a Ctrl-C; then it is started again.
+On the partition `short` one job is killed; on `long` the sweep receives a Ctrl-C. Afterwards each
+sweep is started again.
 """
 
 from __future__ import annotations
@@ -29,7 +30,7 @@ PATIENCE_S = 600.0
 
 @contextmanager
 def _sweeping(environment: dict[str, str], out: Path, *more: str) -> Iterator[subprocess.Popen[str]]:
-    """Start the sweep into *out*; at the end it is interrupted, if it still runs."""
+    """Run a sweep into *out* during the block. Interrupt it if it is still running at the end."""
     command = [sys.executable, "-m", "simcluster", *SWEEP, "--out", str(out), *more]
     process = subprocess.Popen(
         command, cwd=ROOT, env=environment, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
@@ -50,7 +51,7 @@ def _ended(process: subprocess.Popen[str], expected: int = 0) -> str:
 
 
 def _wait(condition: Callable[[], object], process: subprocess.Popen[str]) -> None:
-    """Wait for *condition* while *process* runs."""
+    """Wait until *condition* is true. Raise AssertionError if *process* exits first."""
     until_s = time.monotonic() + PATIENCE_S
     while not condition():
         assert process.poll() is None, f"the sweep ended first:\n{process.communicate()[0]}"
@@ -68,7 +69,7 @@ def _queue(environment: dict[str, str], state: str = "all") -> list[str]:
 
 
 def _resume(environment: dict[str, str], out: Path, local: Path) -> None:
-    """Start the sweep again, and check that its table is the local one's to the byte."""
+    """Start the sweep again. Check that its table equals that of the local sweep, byte for byte."""
     before = _complete(out)
     with _sweeping(environment, out, "--engine", "slurm") as process:
         _ended(process)
@@ -77,7 +78,7 @@ def _resume(environment: dict[str, str], out: Path, local: Path) -> None:
 
 
 def killed_job(environment: dict[str, str], out: Path, local: Path) -> None:
-    """Kill a job as soon as it runs; its points alone fail, and the next sweep runs them."""
+    """Kill a running job. Check that only its points fail, and that the next sweep runs these."""
     with _sweeping(environment, out, "--engine", "slurm") as process:
         _wait(lambda: _queue(environment, "RUNNING"), process)
         job = _queue(environment, "RUNNING")[0]
@@ -92,7 +93,10 @@ def killed_job(environment: dict[str, str], out: Path, local: Path) -> None:
 
 
 def interrupted_sweep(environment: dict[str, str], out: Path, local: Path) -> None:
-    """Interrupt the sweep after three points: no job of it is left, and the next sweep runs the others."""
+    """Interrupt the sweep after three points.
+
+    Check that none of its jobs is left, and that the next sweep runs the other points.
+    """
     with _sweeping(environment, out, "--engine", "slurm") as process:
         _wait(lambda: _complete(out) >= 3, process)
         process.send_signal(signal.SIGINT)
@@ -108,8 +112,9 @@ def _say(words: str) -> None:
 
 
 def main() -> None:
-    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # so that the daemons end, too
-    signal.signal(signal.SIGINT, signal.default_int_handler)  # a background job, and its sweeps, would ignore it
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # so that `finally` ends the daemons
+    # If this program runs in the background, it ignores SIGINT, and so would its sweeps.
+    signal.signal(signal.SIGINT, signal.default_int_handler)
     began_s = time.monotonic()
     try:
         install()

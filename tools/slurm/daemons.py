@@ -1,7 +1,7 @@
-"""A Slurm of one node and two partitions on this machine: munged, slurmctld and slurmd in a temporary folder.
+"""A Slurm of one node and two partitions on this machine: munged, slurmctld and slurmd.
 
-All listen on loopback only. There is no systemd, no cgroup and no accounting. The kernel kills the daemons when this
-process ends, however it ends.
+Their files are in a temporary folder, and they listen on loopback only. There is no systemd, no
+cgroup and no accounting. When this process ends in any way, the kernel kills the daemons.
 """
 
 from __future__ import annotations
@@ -23,7 +23,6 @@ import psutil
 
 PACKAGES = ("slurm-wlm", "munge")
 TOOLS = ("munged", "slurmctld", "slurmd", "sbatch", "squeue", "scancel", "sinfo", "setpriv")
-PARTITIONS = ("short", "long")
 CPUS = 2
 PATIENCE_S = 60.0
 CONFIGURATION = """\
@@ -55,11 +54,14 @@ PartitionName=long Nodes=localhost MaxTime=INFINITE
 
 
 class NotThere(Exception):
-    """Why Slurm cannot run here."""
+    """An error that says why Slurm cannot run on this machine."""
 
 
 def install() -> None:
-    """Install what is missing, if this is root and there is apt-get. Raise NotThere with what is missing otherwise."""
+    """Install the missing packages, which needs root and apt-get.
+
+    Raise NotThere with the missing packages if this is not possible.
+    """
     missing = _missing()
     if not missing:
         return
@@ -69,7 +71,8 @@ def install() -> None:
     quiet = {**os.environ, "DEBIAN_FRONTEND": "noninteractive"}
     subprocess.run([apt, "update", "-qq"], env=quiet, check=False)
     done = subprocess.run([apt, "install", "-qq", "-y", "--no-install-recommends", *PACKAGES], env=quiet, check=False)
-    if Path("/run/systemd/system").is_dir():  # which has started them
+    # Installing the packages made systemd start other daemons.
+    if Path("/run/systemd/system").is_dir():
         subprocess.run(["systemctl", "disable", "--now", "munge", "slurmctld", "slurmd"], check=False)
     if done.returncode or (missing := _missing()):
         raise NotThere(f"no {', '.join(missing)} here, and apt-get install {' '.join(PACKAGES)} did not bring it")
@@ -81,9 +84,12 @@ def _missing() -> list[str]:
 
 @contextmanager
 def slurm() -> Iterator[dict[str, str]]:
-    """Yield the environment in which Slurm's commands reach a cluster that runs until the end.
+    """Run a cluster until the end of the block.
 
-    Raise NotThere if it does not start, and AssertionError if a process of it is left at the end.
+    Yield the environment in which Slurm's commands reach it.
+
+    Raise NotThere if the cluster does not start, and AssertionError if a process is left at the
+    end.
     """
     if os.geteuid() != 0:
         raise NotThere("munged, slurmctld and slurmd need root")
@@ -106,7 +112,7 @@ def slurm() -> Iterator[dict[str, str]]:
 
 
 def said(environment: dict[str, str], *command: str) -> str:
-    """Return what *command* prints."""
+    """Return the output of *command*."""
     return subprocess.run(command, env=environment, capture_output=True, text=True, check=False).stdout
 
 
@@ -125,7 +131,7 @@ def _write_files(folder: Path) -> None:
 
 @contextmanager
 def _daemon(folder: Path, command: list[str], environment: dict[str, str]) -> Iterator[None]:
-    """Run *command* in the foreground, out of reach of Ctrl-C, until the end."""
+    """Run *command* in the foreground until the end of the block, out of reach of Ctrl-C."""
     with (folder / f"{command[0]}.log").open("wb") as log:
         process = subprocess.Popen(
             ["setpriv", "--pdeathsig", "KILL", *command],
@@ -148,7 +154,10 @@ def _cancel_all(environment: dict[str, str]) -> None:
 
 
 def _until(condition: Callable[[], bool], folder: Path | None = None) -> None:
-    """Wait for *condition*. Raise NotThere, with what the daemons said, if it does not come."""
+    """Wait until *condition* is true.
+
+    Raise NotThere with the daemons' logs if that takes too long.
+    """
     until_s = time.monotonic() + PATIENCE_S
     while not condition():
         if time.monotonic() > until_s:
@@ -158,7 +167,10 @@ def _until(condition: Callable[[], bool], folder: Path | None = None) -> None:
 
 
 def _assert_nothing_runs(folder: Path) -> None:
-    """Kill every process whose command or environment names *folder*. Raise AssertionError if there is one."""
+    """Kill every process with a command or an environment that names *folder*.
+
+    Raise AssertionError if there is one.
+    """
     left = [process for process in psutil.process_iter() if process.pid != os.getpid() and _names(process, folder)]
     found = [f"{process.pid} {process.name()}" for process in left]
     for process in left:

@@ -1,3 +1,6 @@
-"""A seeded swarm of faults: each seed draws a whole experiment and a fault plan, runs both in the simulator, and holds
-the outcome to what docs/faults.md promises. `python -m tools.swarm --seed N` replays one; see docs/swarm.md.
+"""A seeded swarm of faults in the simulator.
+
+Each seed draws an experiment and a fault plan, runs the experiment with and without the faults, and
+checks the outcome against the promises of docs/faults.md. `python -m tools.swarm --seed N` replays
+a seed; see docs/swarm.md.
 """

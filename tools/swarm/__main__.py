@@ -1,12 +1,12 @@
-"""Seeds of faults in the simulator, held to what docs/faults.md promises.
+"""Tries seeds of faults in the simulator, and checks the promises of docs/faults.md.
 
-python -m tools.swarm --seed N                    one seed, with all that it drew; --shrink makes it small
+python -m tools.swarm --seed N                    one seed, with its draw and verdict; --shrink shrinks its case
 python -m tools.swarm [--first 0] [--seeds 5000]  many; a line for each that breaks an invariant, the first ones shrunk
-python -m tools.swarm --soak 20000 [--jobs 2]     many, from where the last soak was stopped; every mark is reached.
-                                                  After a whole soak, the next seeds; --first chooses others
+python -m tools.swarm --soak 20000 [--jobs 2]     many, from where the last soak stopped, and a check of all marks.
+                                                  After a complete soak, the next seeds; --first chooses others
 
-Exit code 1 if an invariant is broken, a run comes out otherwise in another process, or a soak misses a mark. What is
-found goes to runs/swarm.
+The exit code is 1 if an invariant is broken, if a run has another result in another process, or if
+a soak misses a mark. Shrunk failing cases are written to runs/swarm.
 """
 
 from __future__ import annotations

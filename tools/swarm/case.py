@@ -1,4 +1,6 @@
-"""One case of the swarm: an experiment, the options of its backend, and the file that repeats both."""
+"""One case of the swarm: an experiment and the options of the simulator, stored in a file if
+needed.
+"""
 
 from __future__ import annotations
 
@@ -12,17 +14,17 @@ import yaml
 
 HERE = Path(__file__).parent
 SLOPE, NORMED, DRAWING = (f"{HERE}/{name}" for name in ("slope.py:slope", "models.py:normed", "models.py:drawing"))
-"""Workloads that only a swarm has."""
+"""Workloads that only the swarm uses."""
 NOISY = f"{HERE}/noisy.py:noisy"
-"""An algorithm that only a swarm has, which promises what KIN does."""
+"""An algorithm that only the swarm uses. It makes the same promises as KIN."""
 KIN = "all_reduce_dp"
 OWN = (("workload", "path"), ("algorithm", "path"))
-"""Keys with such a file."""
+"""The keys (block, key) that may name one of the files above."""
 
 
 @dataclass(frozen=True)
 class Case:
-    """The draw of one seed: the *document* of an experiment, and the *options* of the simulator."""
+    """The case of one seed: the *document* of an experiment, and the *options* of the simulator."""
 
     seed: int
     document: dict[str, Any]
@@ -30,7 +32,7 @@ class Case:
 
     @property
     def algorithm(self) -> str:
-        """The algorithm with the promises of this case's."""
+        """The case's algorithm, or the shipped algorithm that makes the same promises."""
         return str(self.document["algorithm"].get("name", KIN))
 
     @property
@@ -48,7 +50,7 @@ class Case:
 
     @property
     def is_sloped(self) -> bool:
-        """Whether every gradient is the same."""
+        """Whether all gradients are equal."""
         return self._has(SLOPE)
 
     @property
@@ -63,7 +65,9 @@ class Case:
 
     @property
     def batch_sizes(self) -> list[int]:
-        """Different batch sizes, least first; empty if they depend on the speed of devices."""
+        """The distinct batch sizes in ascending order, or none if they depend on the speed of
+        devices.
+        """
         size = self.document["workload"].get("batch_size", 2 if self.is_sloped else 16)
         if not isinstance(size, dict):
             return [int(size)]
@@ -71,7 +75,7 @@ class Case:
 
     @property
     def undisturbed(self) -> Case:
-        """The same without faults."""
+        """The same case without faults."""
         return self.with_faults([])
 
     def with_faults(self, faults: list[dict[str, Any]]) -> Case:
@@ -85,7 +89,7 @@ class Case:
         return bool(self.document["workload"].get("path") == workload)
 
     def command(self, file: str) -> str:
-        """The line that runs it from *file*."""
+        """Return the command line that runs this case from *file*."""
         names = {"max_restarts": "--max-restarts"}
         words = [
             f"{names[key]} {value}" if key in names else f"--option {key}={value}"
@@ -94,7 +98,11 @@ class Case:
         return " ".join(["simcluster run", file, *words])
 
     def write(self, path: Path, about: str = "") -> None:
-        """Writes the experiment, below a comment that says how to run it, and why it is kept."""
+        """Write the experiment to *path*.
+
+        A comment at its top has the lines of *about*, the command that runs the case, and its
+        options.
+        """
         document = copy.deepcopy(self.document)
         for block, key in OWN:
             if ":" in document[block].get(key, ""):
@@ -107,7 +115,7 @@ class Case:
 
 
 def read_case(path: Path) -> Case:
-    """The case that was written to *path*."""
+    """Return the case that was written to *path*."""
     text = path.read_text(encoding="utf-8")
     document = yaml.safe_load(text)
     options = next((line.partition("options:")[2] for line in text.splitlines() if line.startswith("# options:")), "{}")

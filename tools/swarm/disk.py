@@ -1,6 +1,8 @@
-"""The order in which checkpoints get to the disk: content before its name, and both before a manifest names them.
+"""Checks of the order in which checkpoints reach the disk.
 
-A simulated run loses no power, so what a power cut would spoil is found by the order of calls.
+The content of a file must be on the disk before its name, and both before the manifest. The swarm
+cannot cut the power. Instead, it uses the order of calls to find content that a power cut would
+spoil.
 """
 
 from __future__ import annotations
@@ -12,15 +14,15 @@ from pathlib import Path
 from typing import Any
 
 Identity = tuple[int, int]
-"""Of a file, whatever its name."""
+"""(device, inode): the identity of a file, independent of its name."""
 
 
 @contextmanager
 def audited(unsafe: list[str]) -> Iterator[None]:
-    """Notes in *unsafe* what is renamed too early."""
+    """Within the block, add a description to *unsafe* for each file that is renamed too early."""
     fsync, replace = os.fsync, os.replace
     synced: set[Identity] = set()
-    unnamed: set[Identity] = set()  # folders with names that are not on the disk yet
+    unnamed: set[Identity] = set()  # folders with names that are not yet on the disk
 
     def noting_fsync(number: int) -> None:
         fsync(number)

@@ -1,4 +1,7 @@
-"""The global generators of torch, numpy and random, which a run leaves as they were, and which decide nothing in it."""
+"""The global generators of torch, numpy and random.
+
+A run must neither depend on them nor change them.
+"""
 
 from __future__ import annotations
 
@@ -11,14 +14,14 @@ import torch
 
 
 def stir(words: str) -> None:
-    """Seed all of them from *words*."""
+    """Seed all global generators with *words*."""
     seed = zlib.crc32(words.encode())
     random.seed(seed)
-    np.random.seed(seed)  # the global one
+    np.random.seed(seed)  # numpy's global generator
     torch.default_generator.manual_seed(seed)
 
 
 def generator_states() -> tuple[Any, ...]:
-    """Return the state of each, to compare."""
-    name, keys, *rest = np.random.get_state()  # the global one
+    """Return the states of all global generators."""
+    name, keys, *rest = np.random.get_state()  # numpy's global generator
     return random.getstate(), name, bytes(keys), rest, torch.default_generator.get_state().numpy().tobytes()

@@ -1,4 +1,4 @@
-"""Which nodes a fault plan may have cost a run, and which it has not touched."""
+"""The possible damage of a fault plan: the nodes that a run may lose, and the untouched nodes."""
 
 from __future__ import annotations
 
@@ -14,13 +14,16 @@ from tools.swarm.case import Case
 from tools.swarm.draw.faults import DEAD_S
 
 GOES = (Crash, Restart, Join, Leave)
-"""They take a node, or what it knows, away."""
+"""Faults that remove a node or its state."""
 
 
 @dataclass(frozen=True)
 class Hits:
-    """*happened*: faults that began. *gone*: nodes that died, left, came late or came back, or may be held for dead;
-    *comers*: those of them that came; *apart*: pairs that may have given each other up.
+    """The damage of the faults that *happened*.
+
+    *gone* are the nodes that died, left, joined late or rejoined, or may have counted as dead.
+    *comers* are the nodes that joined late or rejoined. *apart* are the pairs of nodes that may
+    have lost each other.
     """
 
     plan: Experiment
@@ -35,12 +38,12 @@ class Hits:
 
     @property
     def core(self) -> list[str]:
-        """Nodes that nothing has touched, by rank."""
+        """The nodes that no fault can have removed or cut off, by rank."""
         return [name for name in self.plan.topology.workers if name not in self.may_be_lost]
 
     @property
     def are_harmless(self) -> bool:
-        """Whether the faults only take time."""
+        """Whether the faults cost nothing but time."""
         return not self.may_be_lost
 
     def of(self, *kinds: type[Fault]) -> list[Fault]:
@@ -48,7 +51,10 @@ class Hits:
 
 
 def hits_of(case: Case, plan: Experiment, rows: Sequence[dict[str, Any]]) -> Hits:
-    """Return the damage that the faults of *rows*, of a summary, may have done to *case*, which reads as *plan*."""
+    """Return the damage to *case* by the faults in *rows*, which come from a summary.
+
+    *plan* is the experiment of the case.
+    """
     told = [row["plan"] for row in rows]
     happened = tuple(fault for fault in plan.faults if dict(fault.spec) in told)
     names = plan.topology.workers

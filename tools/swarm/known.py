@@ -1,6 +1,8 @@
-"""Violations that are known and not mended yet: a seed or case that is named here is not held. Take off what is mended.
+"""Known violations that are not fixed yet. The tests skip these seeds and cases.
 
-`python -m tools.swarm --seeds 300 --as-found` says which of the seeds still break anything.
+Remove an entry when its violation is fixed.
+
+`python -m tools.swarm --seeds 300 --as-found` shows the seeds that still break an invariant.
 """
 
 from __future__ import annotations
@@ -8,7 +10,7 @@ from __future__ import annotations
 from typing import Final
 
 SEEDS: Final[dict[int, str]] = {}
-"""Of the seeds in `make test`, by number: what is broken."""
+"""Seed in `make test` -> the invariant that it breaks."""
 
 KEPT: Final[dict[str, str]] = {}
-"""Of the cases in kept, by name: what is broken."""
+"""Name of a case in kept/ -> the invariant that it breaks."""

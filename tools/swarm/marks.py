@@ -1,4 +1,8 @@
-"""Marks of what a soak has reached: each kind of fault, each way of getting over it, each algorithm; each odd draw."""
+"""Marks that a soak must reach.
+
+A mark is a kind of fault, a way to survive it, and an algorithm for which docs/faults.md declares
+this way. Other marks are rare draws.
+"""
 
 from __future__ import annotations
 
@@ -16,14 +20,14 @@ from tools.swarm.promise import TABLE
 from tools.swarm.trial import Verdict
 
 Mark = tuple[str, str, str]
-"""(kind of fault, way, algorithm), or ("drawn", what, way or algorithm or nothing)."""
+"""(kind of fault, way, algorithm), or ("drawn", feature, way or algorithm or "")."""
 
 COLUMNS: Final = {"crash": "crash", "restart": "restart", "late join": "join", "leave": "leave", "long hang": "hang"}
-"""Columns of the table by the kind of fault that each is about."""
+"""Column of the table in docs/faults.md -> kind of fault."""
 SILENT: Final = ("hang", "cut", "flap", "partition")
-"""Kinds that are survived if they are short."""
+"""Kinds of faults that every node survives if they are short."""
 SLOW: Final = ("slow", "latency", "bandwidth", "loss", "reset")
-"""Kinds that only take time."""
+"""Kinds of faults that cost only time."""
 
 
 WAYS: Final = ("all end well", "goes on", "re-forms", "fails")
@@ -31,13 +35,17 @@ DRAWN: Final = (
     "equal sizes by node", "unequal sizes by node", "running mean", "global draws of a workload",
     "global draws of an algorithm", "nine to twelve nodes",
 )  # fmt: skip
-"""Draws that each have every one of WAYS, but those of NEVER."""
+"""Draws that must occur with each of WAYS, except the combinations in NEVER."""
 NEVER: Final = {("unequal sizes by node", "re-forms"), ("global draws of an algorithm", "goes on")}
-"""Sizes belong to nodes, and the algorithm is one of KIN's promises."""
+"""Combinations that cannot occur.
+
+With unequal sizes by node, no group re-forms. An algorithm with global draws makes the promises of
+KIN.
+"""
 
 
 def declared() -> set[Mark]:
-    """Every mark that the table declares."""
+    """Return every mark that the table of docs/faults.md implies."""
     assert {*COLUMNS.values(), *SILENT, *SLOW} == set(KINDS)
     found: set[Mark] = set()
     for algorithm, words in TABLE.items():
@@ -53,7 +61,10 @@ def declared() -> set[Mark]:
 
 
 def reached(verdict: Verdict) -> set[Mark]:
-    """The marks of *verdict*, if its runs are as they should be."""
+    """Return the marks that *verdict* reaches.
+
+    A broken invariant or a refused case reaches none.
+    """
     if verdict.refused or verdict.broken or len(verdict.runs) < 2:
         return set()
     kinds = {row["kind"] for row in verdict.runs[1].happened}
@@ -66,7 +77,7 @@ def reached(verdict: Verdict) -> set[Mark]:
 
 
 def _drawn(case: Case) -> Iterator[str]:
-    """Yield what *case* has of DRAWN."""
+    """Yield the elements of DRAWN that *case* has."""
     workload, size = case.document["workload"], case.document["workload"].get("batch_size")
     if isinstance(size, dict):
         yield "equal sizes by node" if len(case.batch_sizes) == 1 else "unequal sizes by node"
@@ -81,7 +92,10 @@ def _drawn(case: Case) -> Iterator[str]:
 
 
 def _details(case: Case, kinds: set[str]) -> Iterator[tuple[str, str]]:
-    """Yield the other marks of a *case* with faults of *kinds*: of a draw, and for which algorithm, if that matters."""
+    """Yield (feature, algorithm or "") for the other marks of *case*.
+
+    *kinds* are those of its faults.
+    """
     workload: dict[str, Any] = case.document["workload"]
     if workload.get("path") == NORMED:
         yield "running mean", case.algorithm
@@ -93,7 +107,7 @@ def _details(case: Case, kinds: set[str]) -> Iterator[tuple[str, str]]:
 
 
 def _ways(word: str) -> tuple[str, ...]:
-    """Return the marks of a run for which the table says *word*."""
+    """Return the ways in which a run may end if the table says *word*."""
     return ("fails", "restored") if word == "restored" else (word,)
 
 

@@ -1,4 +1,4 @@
-"""Where the folders of the swarm's runs are: in memory, if the machine has such a place."""
+"""The directory for the swarm's runs, which is in memory if possible."""
 
 from __future__ import annotations
 
@@ -7,6 +7,9 @@ from pathlib import Path
 
 
 def in_memory() -> str | None:
-    """A folder whose files cost no disk, or None: the disk is not what is tried here."""
+    """Return a directory in memory, or None if the machine has none.
+
+    The swarm is faster without the disk, and does not test it.
+    """
     shared = Path("/dev/shm")
     return str(shared) if os.access(shared, os.W_OK) else None

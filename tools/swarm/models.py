@@ -1,4 +1,4 @@
-"""Workloads that a swarm draws besides the shipped ones: batch normalisation, and draws from global generators."""
+"""Additional workloads of the swarm: batch normalisation, and draws from global generators."""
 
 from __future__ import annotations
 
@@ -15,19 +15,22 @@ from simcluster import Workload
 from simcluster.workloads import sgd
 
 MEAN: Final = 10.0
-"""Mean of every input of `normed`; their deviation is 1."""
+"""The mean of the inputs of `normed`. Their standard deviation is 1."""
 WIDTH: Final = 3
 
 SOURCES: Final[dict[str, Callable[[], float]]] = {
     "torch": lambda: float(torch.rand(())),
-    "numpy": lambda: float(np.random.rand()),  # the global generator is what is tried
+    "numpy": lambda: float(np.random.rand()),  # must be the global generator
     "random": random.random,
 }
 PLACES: Final = ("data", "model", "loss")
 
 
 def normed(*, batch_size: int = 8, samples: int = 64, momentum: float = 0.9) -> Workload:
-    """A model that is right only if its running mean is that of the inputs: the outputs are sums of what is left."""
+    """Return a workload with a model that is accurate only if its running mean is the inputs' mean.
+
+    The outputs of the model are weighted sums of the inputs minus the running mean.
+    """
     generator = torch.Generator().manual_seed(0)
     inputs = MEAN + torch.randn(samples + 16, WIDTH, generator=generator, dtype=torch.float64)
     targets = 0.1 * torch.randn(samples + 16, 1, generator=generator, dtype=torch.float64)
@@ -48,7 +51,10 @@ def normed(*, batch_size: int = 8, samples: int = 64, momentum: float = 0.9) -> 
 
 
 def drawing(*, place: str = "loss", source: str = "random", batch_size: int = 4, samples: int = 64) -> Workload:
-    """Least squares with draws from the global generator of *source*: in the data, the initial model, or each loss."""
+    """Return a least squares workload that draws from the global generator of *source*.
+
+    It draws for the data, the model, or each loss, as *place* says.
+    """
     draw = SOURCES[source]
     generator = torch.Generator().manual_seed(0)
     inputs = torch.randn(samples + 16, WIDTH, generator=generator, dtype=torch.float64)
@@ -72,6 +78,9 @@ def drawing(*, place: str = "loss", source: str = "random", batch_size: int = 4,
 
 
 def _noisy(draw: Callable[[], float], outputs: Tensor, targets: Tensor) -> Tensor:
-    """Scale the loss of a step that trains; an evaluation draws nothing."""
+    """Return the loss.
+
+    In training, it is scaled by a random factor; an evaluation draws nothing.
+    """
     scale = 1.0 + draw() if outputs.requires_grad else 1.0
     return scale * nn.functional.mse_loss(outputs, targets)

@@ -1,4 +1,4 @@
-"""An algorithm of a user that draws from global generators: data parallelism with noise on every gradient."""
+"""A user's algorithm that draws from global generators: data parallelism with noisy gradients."""
 
 from __future__ import annotations
 
@@ -16,7 +16,8 @@ from simcluster.workloads import Replica
 async def noisy(node: Transport, replica: Replica) -> None:
     async for step, batch in steps(replica):
         loss, gradients = await node.compute(replica.loss_and_gradients, batch, cost=replica.gradient_cost(batch))
-        noise = float(torch.rand(())) + np.random.rand()  # as users do; `import random` is refused
+        # As in users' code; `import random` would be refused.
+        noise = float(torch.rand(())) + np.random.rand()
         summed = await all_reduce(node, flatten(gradients) * (1.0 + noise), f"gradients/{step}")
         mean = unflatten(summed / node.size, gradients)
         await node.compute(replica.apply, mean, cost=replica.apply_cost())

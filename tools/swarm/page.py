@@ -1,4 +1,4 @@
-"""The table of planted defects in docs/swarm.md."""
+"""The tables of planted defects in docs/history/planted-defects.md."""
 
 from __future__ import annotations
 
@@ -8,12 +8,15 @@ from typing import Any, Final
 from tools.mutants.planted import Planted
 from tools.mutants.trial import ROOT
 
-FILE: Final = ROOT / "docs" / "swarm.md"
-HEADING: Final = "## Planted defects\n"
+FILE: Final = ROOT / "docs" / "history" / "planted-defects.md"
+HEADING: Final = "## Planted into the simulator\n"
 
 
 def write_table(planted: Sequence[Planted], found: Mapping[str, Mapping[str, Any]], heading: str = HEADING) -> None:
-    """Write what was *found* of each defect, by number, below the *heading*; what comes after the table stays."""
+    """Write the table of results below *heading*. *found* has number of a defect -> its result.
+
+    Text after the table stays.
+    """
     before, _, rest = FILE.read_text(encoding="utf-8").partition(heading)
     words, _, after = rest.partition("\n| no. |")
     tail = after.partition("\n\n")[2]
@@ -23,15 +26,15 @@ def write_table(planted: Sequence[Planted], found: Mapping[str, Mapping[str, Any
 
 
 def table(planted: Sequence[Planted], found: Mapping[str, Mapping[str, Any]]) -> str:
-    """A row for each defect: where it is, the seed that finds it, and the invariant that is broken."""
-    rows = ["| no. | defect | planted into | seed | tried | invariant |", "| --- | --- | --- | --- | --- | --- |"]
+    """Return a table with a row per defect: the seed that finds it, and the invariant that it
+    breaks.
+    """
+    rows = ["| no. | defect | seed | invariant |", "| --- | --- | --- | --- |"]
     for one in planted:
         mutant = one.mutant
         said = found.get(mutant.number, {})
         seed = said.get("seed")
         defect = mutant.defect + (" (it was there)" if one.was_there else "")
-        place = mutant.file.removeprefix("simcluster/").removesuffix(".py")
-        cells = [mutant.number, defect, f"`{place}`", "NOT FOUND" if seed is None else str(seed)]
-        cells += [str(said.get("tried", 0)), str(said.get("invariant", ""))]
+        cells = [mutant.number, defect, "NOT FOUND" if seed is None else str(seed), str(said.get("invariant", ""))]
         rows.append("| " + " | ".join(cell.replace("|", "/") for cell in cells) + " |")
     return "\n".join(rows) + "\n"

@@ -1,4 +1,4 @@
-"""Plays a case in the simulator and keeps what came of it, with counts of its own of what was drawn."""
+"""Plays a case in the simulator and keeps the results, with independent counts of drawn batches."""
 
 from __future__ import annotations
 
@@ -28,11 +28,12 @@ from tools.swarm.watchdog import Livelock, watched
 
 @dataclass
 class Counted:
-    """Draws and reports of a run, counted where they happen rather than where the library counts them.
+    """Counts and observations of a run, independent of the library's own counts.
 
-    *draws*: batches taken in hand, by attempt: a run that begins again has several. *loaded*: those that a checkpoint
-    told of. *said*: errors in the log, which no caller would have seen. *unsafe*: what a power cut would have spoilt.
-    *clusters*: one for each attempt. *kept_generators*: the caller's global generators are as they were.
+    A run that restarts has several attempts. By attempt, *draws* counts the batches drawn, *loaded*
+    the ledgers loaded from a checkpoint, and *clusters* has the simulated clusters. *said* has
+    errors that were only logged. *unsafe* has files that a power cut would have spoilt.
+    *kept_generators* tells whether the caller's global generators are unchanged.
     """
 
     draws: list[int] = field(default_factory=list)
@@ -47,7 +48,9 @@ class Counted:
 
 @dataclass
 class Played:
-    """A run that was made: its case, folder, record and error, and what was *counted*."""
+    """A run that was played: its case, folder, record, error, experiment, and independent
+    counts.
+    """
 
     case: Case
     folder: Path
@@ -67,29 +70,37 @@ class Played:
 
     @property
     def happened(self) -> list[dict[str, Any]]:
-        """The faults that began, of all attempts, as the summary tells of them."""
+        """The faults that began in any attempt, as in the summary."""
         return list(self.summary.get("faults", []))
 
     @property
     def losses(self) -> list[str]:
-        """A kind for each time that a fault which may cost a node began."""
+        """The kinds of all faults that may cost a node.
+
+        Each is repeated for every time that it began.
+        """
         mild = ("slow", "latency", "bandwidth", "loss")
         return [row["kind"] for row in self.happened if row["kind"] not in mild for _ in row["spells_s"]]
 
     def values(self, name: str) -> list[tuple[str, int, float]]:
-        """(node, step, value) of each metric called *name*."""
+        """Return (node, step, value) of each value of the metric *name*."""
         assert self.record is not None
         return [(m.node, m.step, m.value) for node in self.record.nodes for m in node.metrics if m.name == name]
 
 
 def play(case: Case, folder: Path, resumed: Path | None = None, *, keeps_faults: bool = False) -> Played:
-    """Run *case* into *folder*, which is emptied before; or resume the run in *resumed*.
+    """Run *case* in *folder*, which is emptied first.
 
-    A resumed run is without faults, unless it *keeps_faults*.
+    If *resumed* is not None, resume that run there.
+
+    A resumed run has no faults unless it *keeps_faults*.
     """
     shutil.rmtree(folder, ignore_errors=True)
-    counted, made, error = Counted(), _Made(), None
-    stir(f"{folder.name} {case.seed}")  # no two runs of a seed begin with the same
+    counted = Counted()
+    made = _Made()
+    error = None
+    # Two runs of a seed must agree even if their global generators differ.
+    stir(f"{folder.name} {case.seed}")
     states = generator_states()
     with _listening(counted, made), audited(counted.unsafe), watched():
         try:
@@ -108,12 +119,12 @@ def play(case: Case, folder: Path, resumed: Path | None = None, *, keeps_faults:
 
 
 def is_refused(played: Played) -> bool:
-    """Whether the request was refused, as a wrong setting is."""
+    """Return whether the run was refused with a UsageError before it wrote anything."""
     return isinstance(played.error, UsageError) and not played.folder.exists()
 
 
 class _Ears(logging.Handler):
-    """Keeps errors that are only logged."""
+    """A log handler that collects errors, which might otherwise only be logged."""
 
     def __init__(self, counted: Counted) -> None:
         super().__init__(logging.ERROR)
@@ -128,7 +139,7 @@ class _Ears(logging.Handler):
 
 @dataclass
 class _Made:
-    """The job that a backend was given, and its result."""
+    """The experiment that a backend ran, and the record of the run."""
 
     record: RunRecord | None = None
     plan: Experiment | None = None
@@ -136,8 +147,11 @@ class _Made:
 
 @contextmanager
 def _listening(counted: Counted, made: _Made) -> Iterator[None]:
-    """Counts draws, keeps records and clusters, and hears what is only logged."""
-    draw, load, make, run_cluster = Ledger.draw, Ledger.load, sim.SimCluster, sim.run_cluster
+    """Within the block, count draws, keep records and clusters, and collect logged errors."""
+    draw = Ledger.draw
+    load = Ledger.load
+    make = sim.SimCluster
+    run_cluster = sim.run_cluster
 
     class Kept(make):  # type: ignore[valid-type,misc]
         def __init__(self, *given: Any, **options: Any) -> None:

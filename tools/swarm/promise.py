@@ -1,4 +1,4 @@
-"""The promise of docs/faults.md for a case whose faults are known: a word of its table, and its consequences."""
+"""The promise of docs/faults.md for a case with known faults, and its consequences."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ GOSSIP = ("d_psgd", "sgp", "gradient_tracking", "choco_sgd", "ad_psgd")
 
 
 def way_of(case: Case, hits: Hits) -> str:
-    """How *case* deals with a loss: served, gossip, re-forms or restored."""
+    """Return the way in which *case* survives a loss: served, gossip, re-forms or restored."""
     name, settings = case.algorithm, case.settings
     word = TABLE[name]["crash"]
     if name in GOSSIP:
@@ -31,26 +31,28 @@ def way_of(case: Case, hits: Hits) -> str:
 
 
 def is_exact(case: Case) -> bool:
-    """Whether the result does not depend on what arrives first."""
+    """Return whether the result is independent of the order in which messages arrive."""
     return facts_of(ALGORITHMS[case.algorithm]).exact(case.settings)
 
 
 def needs_all(case: Case) -> bool:
-    """Whether *case* is gossip that ends with the mean of all ranks, or takes it now and then."""
+    """Return whether *case* uses gossip that at some time computes the mean of all ranks."""
     gossips = case.algorithm in GOSSIP
     return gossips and (case.settings.get("output") == "mean" or bool(case.settings.get("consensus_every")))
 
 
 def are_unequal(hits: Hits) -> bool:
-    """Whether nodes have batches of different sizes."""
+    """Return whether the nodes have batches of different sizes."""
     return len(set(hits.plan.workload.batch_sizes)) > 1
 
 
 def restores_bits(case: Case, hits: Hits) -> bool:
-    """Whether *case*, begun again from a checkpoint, ends with the bits of an undisturbed run.
+    """Return whether *case*, restarted from a checkpoint, ends with the bits of an undisturbed run.
 
-    Not where it may have continued without a node before it was kept, as gossip does. Where the mean of all is needed,
-    a checkpoint has every rank's part, of its first life. Global generators are seeded again when a run resumes.
+    If the run may have continued without a node before the checkpoint, as gossip does, the bits
+    differ. But gossip that needs the mean of all ranks cannot continue without a node, so its
+    checkpoints have the state of every rank's first life. The bits also differ if the algorithm
+    draws from global generators, since these are seeded again when a run resumes.
     """
     if case.is_noisy:
         return False
@@ -61,28 +63,35 @@ def restores_bits(case: Case, hits: Hits) -> bool:
 
 
 def only_serves(case: Case) -> bool:
-    """Whether rank 0 takes no steps."""
+    """Return whether rank 0 is a server that takes no steps."""
     asynchronous = case.settings.get("form", "asynchronous") == "asynchronous"
     return TABLE[case.algorithm]["crash"] == "goes on" and asynchronous and not case.settings.get("server_trains", True)
 
 
 def trains(case: Case, hits: Hits) -> bool:
-    """Whether a node is left that takes steps: a server that only serves takes none."""
+    """Return whether there is an untouched node that takes steps.
+
+    A server that only serves takes none.
+    """
     return bool(hits.core[1:] if only_serves(case) else hits.core)
 
 
 def serves_any(case: Case, left: Collection[str]) -> bool:
-    """Whether a run may be done if only the nodes in *left* did their part: a serving rank needs a worker."""
+    """Return whether a run may end well if only the nodes in *left* did their part.
+
+    A server that only serves needs a worker.
+    """
     return not only_serves(case) or any(name in left for name in case.workers[1:])
 
 
 def must_be_done(case: Case, hits: Hits) -> bool:
-    """Whether the run is promised to end well, if it may not begin again."""
+    """Return whether the run must end well without a restart."""
     if hits.are_harmless:
         return True
     way = way_of(case, hits)
     if way == "re-forms":
-        return bool(hits.core) or not hits.gone  # of those that are only cut off from each other the lowest stays
+        # If nodes are only cut off from each other, the one with the lowest rank stays.
+        return bool(hits.core) or not hits.gone
     if way == "served":
         server = hits.plan.topology.workers[0]
         if case.settings.get("server_trains", True):
@@ -102,9 +111,10 @@ def _graph_bears_losses(case: Case, hits: Hits) -> bool:
 
 
 def _needs(case: Case, hits: Hits) -> Iterator[set[str]]:
-    """For each node that nothing has touched, nodes, one of them needed: without any neighbour it continues alone.
+    """Yield the receivers, and the senders, of each untouched node in sgp.
 
-    On an overlay of one-way edges a node may lose all that it hears from, and keep one to send to.
+    If a nonempty set has no untouched node left, the run may fail: on an overlay of one-way edges,
+    a node may lose all its senders while it still has a receiver, and then it cannot continue.
     """
     if case.algorithm != "sgp":
         return

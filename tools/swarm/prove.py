@@ -1,9 +1,11 @@
-"""Plant known defects of fault handling in copies of the library, and report the seed that finds each.
+"""Plants known defects into copies of the library, and reports the first seed that finds each.
 
 python -m tools.swarm.prove [NUMBER...] [--seeds 2000] [--json FILE]
 
-If all are tried, the table in docs/swarm.md is written. A seed in which a defect cannot show is passed over, and keeps
-its number. It imports the library in its children only: there it is the copy.
+A seed finds a defect if it breaks an invariant with the changed library and none with the unchanged
+one. Seeds that cannot reveal the defect are skipped. After a search for all defects, the program
+writes their table to docs/history/planted-defects.md. Only child processes import the library,
+since each must import its own copy.
 """
 
 from __future__ import annotations
@@ -30,12 +32,16 @@ from tools.swarm.page import write_table
 
 SEEDS: Final = 5000
 LIMIT_S: Final = 900.0
-"""For one defect; most take some seconds."""
+"""The limit on the search for one defect. Most searches take some seconds."""
 
 
 @dataclass
 class Found:
-    """The seed that found a defect, the broken invariant, the time *took_s*; *tried* seeds could have reached it."""
+    """The result for one defect: the *seed* that finds it, and the *invariant* that the seed
+    breaks.
+
+    *tried* is the number of seeds that were not skipped.
+    """
 
     number: str
     seed: int | None = None
@@ -47,7 +53,10 @@ class Found:
 
 
 class Judge:
-    """A process with the library as it is, which says of a seed whether that passes; children of this one ask it."""
+    """A process with the unchanged library, which tells whether a seed passes.
+
+    The searching processes, which are siblings, ask it through pipes.
+    """
 
     def __init__(self) -> None:
         asked, self._ask = os.pipe()
@@ -77,7 +86,9 @@ def _serve(asked: int, answer: int) -> None:
 
 
 def prove(planted: Planted, seeds: int, judge: Judge, limit_s: float) -> Found:
-    """The first of *seeds* that finds *planted*, and that the library as it is passes."""
+    """Find the first of *seeds* seeds that fails with *planted* and passes with the unchanged
+    library.
+    """
     began_s, number = time.monotonic(), planted.mutant.number
     with tempfile.TemporaryDirectory(prefix="swarm-", dir=in_memory()) as folder:
         place = Path(folder)
@@ -114,7 +125,7 @@ def _awaited(pid: int, place: Path, number: str, limit_s: float) -> Found:
 
 
 def needs_of(case: Any) -> dict[str, bool]:
-    """Return what a case has of all that a planted defect may need."""
+    """Return need of a planted defect -> whether *case* meets it."""
     workload, topology = case.document["workload"], case.document["topology"]
     return {
         "slope": case.is_sloped,
@@ -127,7 +138,10 @@ def needs_of(case: Any) -> dict[str, bool]:
 
 
 def _search(place: Path, planted: Planted, seeds: int, judge: Judge) -> Found:
-    """In the child, which imports the copy: the first seed that breaks anything, and would not without the defect."""
+    """Search in a child process, which imports the changed copy in *place*.
+
+    Return the first seed that only the defect breaks.
+    """
     sys.path[:0] = [str(place), str(place / "backends")]
     library = importlib.import_module("simcluster")
     assert str(library.__file__).startswith(str(place)), library.__file__

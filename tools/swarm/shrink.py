@@ -1,4 +1,4 @@
-"""Makes a failing case as small as it gets, and finds where it parts from the nearest case that passes."""
+"""Shrinks a failing case, and compares it with the most similar case that passes."""
 
 from __future__ import annotations
 
@@ -13,12 +13,15 @@ from tools.swarm.smaller import smaller
 from tools.swarm.trial import Verdict, try_case
 
 TRIES: Final = 150
-"""Cases that are tried at most: a few seconds."""
+"""The limit on the number of cases tried, which take a few seconds in all."""
 
 
 @dataclass
 class Shrunk:
-    """The smallest case that was found to break the same, and the last smaller one that passes, if there is one."""
+    """The smallest case found that breaks the same invariant, and the most similar one that passes.
+
+    *passing* is None if no case has passed.
+    """
 
     verdict: Verdict
     passing: Verdict | None
@@ -26,8 +29,13 @@ class Shrunk:
 
 
 def shrink(verdict: Verdict, place: Path, tries: int = TRIES) -> Shrunk:
-    """A smaller case that breaks at least the first invariant that *verdict* names."""
-    wanted, passing, tried = verdict.names[0], None, 0
+    """Return the smallest case found that still breaks the first invariant of *verdict*.
+
+    Try at most *tries* cases.
+    """
+    wanted = verdict.names[0]
+    passing = None
+    tried = 0
     found = True
     while found:
         found = False
@@ -39,7 +47,9 @@ def shrink(verdict: Verdict, place: Path, tries: int = TRIES) -> Shrunk:
             tried += 1
             other = try_case(case, place)
             if wanted in other.names:
-                verdict, passing, found = other, None, True
+                verdict = other
+                passing = None
+                found = True
                 break
             if not other.broken and not other.refused:
                 passing = nearest(verdict, passing, other)
@@ -47,14 +57,16 @@ def shrink(verdict: Verdict, place: Path, tries: int = TRIES) -> Shrunk:
 
 
 def nearest(failing: Verdict, one: Verdict | None, other: Verdict) -> Verdict:
-    """Of two that pass, that which goes along with *failing* for longer."""
+    """Return the passing verdict that shares more events with *failing* before the first
+    difference.
+    """
     if one is None:
         return other
     return max((one, other), key=lambda passing: _alike(failing, passing))
 
 
 def first_difference(failing: Verdict, passing: Verdict) -> str:
-    """Return the first event that differs between the disturbed runs of two cases, in words."""
+    """Describe the first event that differs between two cases, in their disturbed runs."""
     for number, (one, other) in enumerate(zip_longest(*(_events(verdict) for verdict in (failing, passing)))):
         if one != other:
             return f"event {number}: {_told(one)}; in the run that passes: {_told(other)}"
@@ -70,7 +82,10 @@ Event = tuple[float, str, Span]
 
 
 def _events(verdict: Verdict) -> list[Event]:
-    """Return the spans in order of their end, with their nodes, in the last fresh run of *verdict*."""
+    """Return (end, node, span) of the disturbed run of *verdict*, in order of the ends.
+
+    If there is no disturbed run, use the undisturbed one.
+    """
     record = verdict.runs[:2][-1].record if verdict.runs else None
     return sorted(_of(record), key=lambda event: (event[0], event[1], event[2])) if record is not None else []
 

@@ -1,6 +1,6 @@
-"""A workload whose gradient is the same everywhere: a mean of gradients is that gradient, however many are in it.
+"""A workload with one constant gradient, so that any mean of gradients equals this gradient.
 
-So a lost node changes nothing of the weights of an algorithm that divides by the number really summed.
+If an algorithm divides a sum of gradients by their number, a lost node does not change the weights.
 """
 
 from __future__ import annotations

@@ -1,4 +1,6 @@
-"""Cases that are a little smaller than a given one: without a fault, a setting, a node or some steps."""
+"""Cases that are slightly smaller than a failing one: without a fault, a setting, a node
+or steps.
+"""
 
 from __future__ import annotations
 
@@ -14,11 +16,15 @@ PLAIN_NODE: Final = {"device": "raspberry-pi-4"}
 PLAIN_LINK: Final = {"bandwidth": "1 Mbps", "latency": "100 us"}
 PLAIN_WORKLOAD: Final = {"name": "quadratic", "batch_size": 8}
 EXTRAS: Final = ("every", "times", "towards", "down", "notice")
-"""Keys that a fault may do without; the first two go together."""
+"""Optional keys of a fault. The first two are only valid together."""
 
 
 def smaller(case: Case) -> Iterator[Case]:
-    """Candidates, the larger steps first: fewer faults, then fewer settings, fewer nodes, fewer steps."""
+    """Yield cases that are smaller than *case*, the largest changes first.
+
+    They have fewer faults, fewer settings, a plainer topology, fewer nodes, fewer steps or rounder
+    times.
+    """
     yield from _fewer_faults(case)
     yield from _fewer_settings(case)
     yield from _plainer_topology(case)
@@ -67,7 +73,7 @@ def _plainer_topology(case: Case) -> Iterator[Case]:
 
 
 def _fewer_nodes(case: Case) -> Iterator[Case]:
-    """Without a worker that no fault names, and that nothing is routed through."""
+    """Yield a case without each of the workers that no fault names."""
     named = {str(fault.get("node")) for fault in case.faults}
     named |= {end for fault in case.faults for end in str(fault.get("link", "")).split("-")}
     for name in case.workers:

@@ -1,4 +1,7 @@
-"""Many seeds, in one process or several: what they break and reach, how fast; a soak resumes where it stopped."""
+"""Trials of many seeds, in one process or several.
+
+A soak counts broken invariants and marks. It resumes where it stopped.
+"""
 
 from __future__ import annotations
 
@@ -22,18 +25,24 @@ from tools.swarm.twice import EVERY, apart, fingerprint
 
 SAVED_EVERY: Final = 50
 TWICE_AT_ONCE: Final = 40
-"""Seeds that are played again by one process: starting it takes as long as twenty of them."""
+"""The number of seeds that one process replays. Its start takes as long as twenty seeds."""
 PORTION: Final = 200
-"""Seeds that one of several processes tries before it reports; a stop loses at most those."""
+"""The number of seeds per report of a process.
+
+A soak that is stopped loses up to this many seeds.
+"""
 SHRUNK_MOST: Final = 10
-"""Failing seeds of one call that are made small: each takes some seconds."""
+"""The limit on the failing seeds that are shrunk, since each takes some seconds."""
 
 Say = Callable[[str], None]
 
 
 @dataclass
 class Totals:
-    """Results of the seeds from *first* to *next*. *marks* counts by "kind, way, algorithm"."""
+    """The results of the seeds from *first* to *next* - 1.
+
+    *marks* has "kind, way, algorithm" -> count.
+    """
 
     first: int
     next: int
@@ -51,7 +60,7 @@ class Totals:
 
     @property
     def missing(self) -> list[Mark]:
-        """Declared marks that were not reached."""
+        """The declared marks that no seed has reached."""
         return sorted(mark for mark in declared() if not self.marks[", ".join(mark)])
 
     def add(self, verdict: Verdict) -> None:
@@ -64,7 +73,7 @@ class Totals:
             self.broken[verdict.case.seed] = sorted(set(verdict.names))
 
     def join(self, more: Totals) -> None:
-        """Add *more*, which begins where this ends."""
+        """Add the totals *more*, which begin with the next seed."""
         assert more.first == self.next
         self.next = more.next
         for name in ("refused", "virtual_s", "runs"):
@@ -81,9 +90,11 @@ class Totals:
 
 
 def saved(path: Path, first: int | None, seeds: int = 0) -> Totals:
-    """The totals in *path*, if they begin at *first*; else new ones.
+    """Return the stored totals to continue, or new totals.
 
-    Without *first*: those in *path*, or new ones that begin at their end if they have *seeds* in all.
+    If *first* is not None, continue the totals in *path* only if they begin at *first*. If it is
+    None, continue them unless they have *seeds* seeds already; otherwise begin after their last
+    seed.
     """
     if path.is_file():
         content = json.loads(path.read_text(encoding="utf-8"))
@@ -96,7 +107,10 @@ def saved(path: Path, first: int | None, seeds: int = 0) -> Totals:
 
 
 def soak(totals: Totals, until: int, place: Path, say: Say, file: Path | None, minimal: Path | None) -> None:
-    """Tries seeds from *totals* on *until* a number; totals go to *file*, shrunk cases to the folder *minimal*."""
+    """Try the seeds from the end of *totals* to *until* - 1.
+
+    Write totals to *file*, and shrunk cases to the folder *minimal*.
+    """
     again: dict[int, list[str]] = {}
     shrunk = 0
     began_s, before_s = time.monotonic(), totals.took_s
@@ -122,9 +136,14 @@ def soak(totals: Totals, until: int, place: Path, say: Say, file: Path | None, m
 def soak_in_parallel(
     totals: Totals, until: int, place: Path, say: Say, file: Path | None, minimal: Path | None, jobs: int
 ) -> None:
-    """Do what `soak` does, in *jobs* processes, portion by portion; say the seeds per second after each."""
+    """Do the same as `soak` in *jobs* processes.
+
+    Each process tries a portion of the seeds at a time. Report the rate after each portion.
+    """
     firsts = range(totals.next, until, PORTION)
-    began_s, before_s, began_at = time.monotonic(), totals.took_s, totals.next
+    began_s = time.monotonic()
+    before_s = totals.took_s
+    began_at = totals.next
     one = partial(_portion, until=until, place=place, minimal=minimal)
     with multiprocessing.get_context("fork").Pool(jobs, signal.signal, (signal.SIGINT, signal.SIG_IGN)) as pool:
         for part, lines in pool.imap(one, firsts):
@@ -138,7 +157,9 @@ def soak_in_parallel(
 
 
 def _portion(first: int, until: int, place: Path, minimal: Path | None) -> tuple[Totals, list[str]]:
-    """Return the totals of the seeds from *first* on, and what was said of them."""
+    """Return the totals of the portion of seeds that begins at *first*, and the lines to print for
+    it.
+    """
     totals, lines = Totals(first, first), list[str]()
     soak(totals, min(first + PORTION, until), place / f"from-{first}", lines.append, None, minimal)
     shutil.rmtree(place / f"from-{first}", ignore_errors=True)
@@ -146,7 +167,10 @@ def _portion(first: int, until: int, place: Path, minimal: Path | None) -> tuple
 
 
 def write_minimal(verdict: Verdict, place: Path, folder: Path, say: Say) -> Path:
-    """Makes *verdict* small, writes its experiment into *folder*, and says where it parts from what passes."""
+    """Shrink the case of *verdict*, write it into *folder*, and return its path.
+
+    Report how it differs from the most similar case that passes.
+    """
     small = shrink(verdict, place)
     name, how = next((name, how) for name, how in small.verdict.broken if name == verdict.names[0])
     path = folder / f"seed-{verdict.case.seed}.yaml"
@@ -163,7 +187,7 @@ def write_minimal(verdict: Verdict, place: Path, folder: Path, say: Say) -> Path
 
 
 def summary(totals: Totals) -> list[str]:
-    """The last lines of a soak."""
+    """Return the last lines of a soak's output."""
     counts = Counter(name for names in totals.broken.values() for name in names)
     lines = [f"{count:6}  {name}" for name, count in counts.most_common()] + totals.otherwise
     marks = len(declared())

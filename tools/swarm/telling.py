@@ -1,4 +1,4 @@
-"""A verdict in words: what is broken, on which case, and the line that plays it again."""
+"""A verdict in words: the broken invariants, the case, and the command that replays it."""
 
 from __future__ import annotations
 
@@ -9,19 +9,21 @@ from tools.swarm.trial import Verdict
 
 
 def replay(seed: int) -> str:
-    """The line that plays *seed* again."""
+    """Return the command that replays *seed*."""
     return f"python -m tools.swarm --seed {seed}"
 
 
 def headline(verdict: Verdict) -> str:
-    """One line on what is broken."""
+    """Return a line with the first broken invariant of *verdict*, and the command that
+    replays it.
+    """
     name, how = verdict.broken[0]
     more = f" (and {len(verdict.broken) - 1} more)" if len(verdict.broken) > 1 else ""
     return f"{replay(verdict.case.seed)}  # {verdict.case.algorithm}: {name}: {_short(how)}{more}"
 
 
 def describe(case: Case) -> list[str]:
-    """Lines on a *case*: every option that matters."""
+    """Return the lines that describe *case*."""
     document = case.document
     shown = [key for key in ("algorithm", "workload", "stop", "checkpoint", "regroup") if key in document]
     lines = [f"{key}: {_plain(document[key])}" for key in shown]
@@ -30,7 +32,7 @@ def describe(case: Case) -> list[str]:
 
 
 def told(verdict: Verdict) -> list[str]:
-    """Everything on a *verdict*."""
+    """Return the lines that describe *verdict*."""
     lines = describe(verdict.case)
     if verdict.refused:
         return [*lines, f"refused: {verdict.refused}"]

@@ -1,4 +1,4 @@
-"""One seed from its draw to its verdict: the undisturbed run, the disturbed one, and what is broken."""
+"""A trial of one seed: its undisturbed run, its disturbed run, and the verdict on both."""
 
 from __future__ import annotations
 
@@ -25,7 +25,10 @@ from tools.swarm.promise import restores_bits
 
 @dataclass
 class Verdict:
-    """The outcome of one seed. *broken*: (invariant, how); *refused*: why nothing was run."""
+    """The outcome of one seed.
+
+    *broken* has (invariant, how it is broken). *refused* says why nothing was run, if that is so.
+    """
 
     case: Case
     broken: list[tuple[str, str]] = field(default_factory=list)
@@ -38,17 +41,20 @@ class Verdict:
 
     @property
     def names(self) -> list[str]:
-        """The invariants that are broken."""
+        """The names of the broken invariants."""
         return [name for name, _ in self.broken]
 
 
 def try_seed(seed: int, place: Path) -> Verdict:
-    """The verdict on *seed*, whose runs are made below *place*."""
+    """Return the verdict on *seed*. Write its runs to folders in *place*."""
     return try_case(draw_case(seed), place, draws=True)
 
 
 def try_case(case: Case, place: Path, *, draws: bool = False) -> Verdict:
-    """The verdict on *case*; with *draws* its faults are drawn from its undisturbed run first."""
+    """Return the verdict on *case*. Write its runs to folders in *place*.
+
+    If *draws*, first draw faults for it, from the times of its undisturbed run.
+    """
     before = play(case.undisturbed, place / "undisturbed")
     verdict = Verdict(case, runs=[before])
     if is_refused(before):
@@ -78,7 +84,7 @@ def try_case(case: Case, place: Path, *, draws: bool = False) -> Verdict:
 
 
 def _judge_sizes(case: Case, size: int, before: Played, folder: Path) -> Found:
-    """Check that equal batch sizes by node give the bits of one number."""
+    """Check that equal batch sizes by node give the same bits as a single batch size."""
     one = play(case.with_document(workload=case.document["workload"] | {"batch_size": size}).undisturbed, folder)
     found, expected = before.summary["weights_sha256"], one.summary.get("weights_sha256")
     if found != expected:
@@ -86,14 +92,14 @@ def _judge_sizes(case: Case, size: int, before: Played, folder: Path) -> Found:
 
 
 def clock_of(played: Played) -> Clock:
-    """When things happened in *played*."""
+    """Return the time at which *played* ended, and the times at which its steps ended."""
     assert played.record is not None
     steps_s = sorted({metric.time_s for node in played.record.nodes for metric in node.metrics})
     return Clock(played.record.elapsed_s, steps_s)
 
 
 def _judge(played: Played, before: Played) -> Iterator[tuple[str, str]]:
-    """All that is broken."""
+    """Yield each broken invariant of *played*. *before* is the undisturbed run."""
     if played.plan is None:
         yield "errors are typed", f"{type(played.error).__name__}: {played.error}"
         return
@@ -105,12 +111,15 @@ def _judge(played: Played, before: Played) -> Iterator[tuple[str, str]]:
     for check in checks:
         try:
             yield from check()
-        except Exception as error:  # it looked for something that a run leaves, and did not find it
+        except Exception as error:  # a file or a record that every run must leave is missing
             yield "what a run leaves can be read", f"{type(error).__name__}: {error}"
 
 
 def _judge_resumed(after: Played, before: Played, hits: Hits, folder: Path, verdict: Verdict) -> Found:
-    """A run that failed is resumed from its last checkpoint, if it has one: it ends well, with the promised bits."""
+    """Resume a failed run from its last checkpoint, if there is one.
+
+    Check that the resumed run ends well, with the promised bits.
+    """
     found = checkpoints(after.folder)
     if not found or found[-1].step >= hits.plan.steps or "time" in after.case.document["stop"]:
         return

@@ -1,6 +1,6 @@
-"""Plays seeds again in another process with another hash seed, and says where they come out otherwise.
+"""Replays seeds in another process with another hash seed, and reports seeds with other results.
 
-python -m tools.swarm.twice SEED...    prints what identifies the runs of each seed, as JSON
+python -m tools.swarm.twice SEED...    prints the fingerprints of each seed's runs, as JSON
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from tools.swarm.play import Played
 from tools.swarm.trial import Verdict, try_seed
 
 EVERY: Final = 10
-"""One seed in this many is played twice."""
+"""One seed in this many is replayed."""
 SAME: Final = (
     "status",
     "elapsed_s",
@@ -37,12 +37,12 @@ SAME: Final = (
 
 
 def fingerprint(verdict: Verdict) -> list[str]:
-    """A digest for each run of *verdict*: of events, virtual times, weights and counts."""
+    """Return a digest of events, virtual times, weights and counts for each run of *verdict*."""
     return [_digest(run) for run in verdict.runs] or [verdict.refused]
 
 
 def in_another_process(seeds: Sequence[int]) -> dict[int, list[str]]:
-    """The fingerprints of *seeds*, made where text hashes to other numbers."""
+    """Return seed -> its fingerprint from a process with another hash seed."""
     if not seeds:
         return {}
     environment = {**os.environ, "PYTHONHASHSEED": "4711"}
@@ -53,7 +53,7 @@ def in_another_process(seeds: Sequence[int]) -> dict[int, list[str]]:
 
 
 def apart(here: Mapping[int, list[str]]) -> Iterator[str]:
-    """A line for each seed of *here*, by its fingerprints, that came out otherwise elsewhere."""
+    """Yield a line for each seed that has another fingerprint in another process than *here*."""
     elsewhere = in_another_process(sorted(here))
     for seed, digests in sorted(here.items()):
         if digests != elsewhere[seed]:

@@ -1,4 +1,4 @@
-"""Bounds a run in callbacks, processor time and real time, so that a livelock is found rather than waited for."""
+"""Limits on a run's callbacks, CPU time and wall time, which detect a livelock quickly."""
 
 from __future__ import annotations
 
@@ -11,20 +11,26 @@ from typing import Final
 from simcluster_backends.sim.loop import event_loop as loop
 
 CALLBACKS: Final = 200_000
-"""Callbacks without progress; the library's own limit is for runs of hours."""
+"""The limit on callbacks without progress. The library's limit is higher, for runs of hours."""
 PROCESSOR_S: Final = 30.0
-"""Of this process, whatever else the machine does; a run takes about 0.05."""
+"""The limit on CPU time, which does not depend on the machine's load.
+
+A run takes about 0.05 s.
+"""
 REAL_S: Final = 300.0
-"""For what waits and does not compute."""
+"""The limit on wall time, for runs that wait without computing."""
 
 
 class Livelock(KeyboardInterrupt):
-    """A run without end. The simulated loop lets only an interrupt through."""
+    """Raised in a run that does not end.
+
+    It is a KeyboardInterrupt because the simulated loop lets only interrupts through.
+    """
 
 
 @contextmanager
 def watched() -> Iterator[None]:
-    """Raises Livelock in a block that takes too long."""
+    """Raise Livelock if the block exceeds a limit."""
 
     def stop(number: int, frame: FrameType | None) -> None:
         raise Livelock(f"no end after {PROCESSOR_S:g} s of processor time, or {REAL_S:g} s of real time")

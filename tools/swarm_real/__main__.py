@@ -1,9 +1,10 @@
-"""Seeds of small runs on real processes, disturbed at random moments, held to what docs/faults.md promises.
+"""Tries seeds of small runs on real processes, each with random faults and acts from outside.
 
-python -m tools.swarm_real --seed N                             one seed, with all that it drew and what is broken
+python -m tools.swarm_real --seed N                             one seed, with its draw and verdict
 python -m tools.swarm_real [--first 0] [--seeds 200] [--jobs 2] many; a line for each that breaks an invariant
 
-Exit code 1 if an invariant is broken. Everything that such a run has left is kept in runs/swarm-real/seed-N.
+Outcomes are checked against the promises of docs/faults.md. The exit code is 1 if an invariant is
+broken. All files of such a run are kept in runs/swarm-real/seed-N.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Invariants of every run on real processes: how it ends, what it leaves, what its weights and samples are."""
+"""Invariants of all runs on real processes: their ends, folders, weights and samples."""
 
 from __future__ import annotations
 
@@ -20,16 +20,23 @@ from tools.swarm_real.play import Lived, read
 
 CODES: Final = {"done": 0, "failed": 1}
 EXPECTED: Final = ("simcluster.errors.", "ExceptionGroup: unhandled errors in a TaskGroup")
-"""Exceptions whose traceback a node's log may show; all that is in a group has one of its own."""
-LEAVES_S: Final = 1.2
-"""Gradients of more seconds after a request to leave are too many: it comes with the next heartbeat, of 0.5 s.
+"""Exceptions that may appear with a traceback in a node's log.
 
-Node, launcher and node again pass it on, each of which a busy machine may hold up.
+Exceptions in a group also appear separately.
+"""
+LEAVES_S: Final = 1.2
+"""The limit on the time for which a node may train after it was asked to leave.
+
+The request comes with the next heartbeat, within 0.5 s. The node, the launcher and the node again
+pass it on, and a busy machine may delay each of them.
 """
 
 
 def check_run(lived: Lived, played: Played, before: Played, hits: Hits, pace_s: float) -> Found:
-    """All that is broken. *before* is the undisturbed run, simulated; a gradient takes *pace_s*."""
+    """Yield each broken invariant of a run.
+
+    *before* is the undisturbed run in the simulator. A gradient takes *pace_s*.
+    """
     yield from check_end(lived)
     if lived.code is None:
         return
@@ -49,7 +56,7 @@ def check_run(lived: Lived, played: Played, before: Played, hits: Hits, pace_s: 
 
 
 def check_end(lived: Lived) -> Found:
-    """The command ends, says so, and leaves nothing behind."""
+    """Check that the command exits with the right code, and leaves no process or open port."""
     if lived.code is None:
         yield "a run ends", "it was still there long after all that happened to it"
         return
@@ -65,16 +72,17 @@ def check_end(lived: Lived) -> Found:
 
 
 def _raised(words: str) -> Iterator[str]:
-    """The line at the end of each traceback in *words*: what was raised."""
+    """Yield the last line of each traceback in *words*, which names the exception."""
     for block in words.split("Traceback (most recent call last):")[1:]:
         lines = [re.sub(r"^[ |]*\| ", "", line) for line in block.splitlines()[1:]]
         yield next((line for line in lines if line and line[0] not in " +|"), "")
 
 
 def _check_leaves(lived: Lived, played: Played, pace_s: float) -> Found:
-    """A node that is asked to leave does so at its next step: it does not train for long after that.
+    """Check that a node that is asked to leave soon stops training.
 
-    The process that was asked does. One that a restart of the run begins in its place trains to the end.
+    This applies to the process that was asked. If the run restarts, its successor trains to the
+    end.
     """
     for act in lived.done:
         life, before = lived.before[act]
@@ -84,10 +92,11 @@ def _check_leaves(lived: Lived, played: Played, pace_s: float) -> Found:
 
 
 def lost_outside(played: Played) -> Iterator[str]:
-    """Nodes of the run that are lost by what was done to them from outside, other than by a leave."""
+    """Yield the nodes that were lost because they were killed or stopped from outside."""
     for row in played.happened:
         name = row["plan"].get("node")
-        # One that would have come late is never the run's failure, nor one that the plan kills while it is stopped.
+        # A loss is planned if the node would have joined late, or if the plan kills the node while
+        # it is stopped.
         is_planned = any(words in played.lost.get(name, "") for words in ("join", CRASHED))
         if row.get("outside") and row["kind"] in ("crash", "hang") and name in played.lost and not is_planned:
             yield name
@@ -114,7 +123,9 @@ def _samples(lived: Lived, played: Played, hits: Hits) -> Found:
 
 
 def _shares_batches(played: Played) -> bool:
-    """Whether every rank draws the batches of all."""
+    """Return whether every rank draws the batches of all ranks, so that each batch is drawn
+    repeatedly.
+    """
     return played.case.algorithm == "tensor_parallel" or played.case.algorithm == "pipeline"
 
 
@@ -128,13 +139,13 @@ def _weights(played: Played, before: Played, hits: Hits) -> Found:
     if not agrees(played.case.algorithm) or len(_digests(before)) > 1:
         return
     if played.case.algorithm in ("k_async", "ssp") and hits.of(Restart, Join):
-        return  # a late comer has batches left when the others have none
+        return  # a rank that joins late still has batches when the others have none
     if len(digests := _digests(played)) > 1:
         yield "survivors agree", f"{digests}"
 
 
 def _digests(played: Played) -> set[str]:
-    """Of those that ended in the last group."""
+    """Return the hashes of the weights of the nodes that ended in the last group."""
     regroups = played.summary.get("regroups", ())
     members = regroups[-1]["members"] if regroups else list(played.summary["nodes"])
     since_s = regroups[-1]["time_s"] if regroups else 0.0

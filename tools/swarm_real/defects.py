@@ -1,4 +1,7 @@
-"""Defects of the sockets backend that the real swarm must find: silence about a loss, processes and ports left over."""
+"""Defects of the sockets backend that the real swarm must find.
+
+Examples are losses that are not reported, and processes and ports that are left open.
+"""
 
 from __future__ import annotations
 
@@ -51,7 +54,7 @@ PLANTED = [
         6,
         "a loss that no plan knows of does not fail the run",
         SOCKETS + "launcher/departures.py",
-        "        self._verdict.died(member.rank, reason, self._at_s())\n",
+        "        self.verdict.died(member.rank, reason, self.at_s())\n",
         "",
         kinds=("kill", "stop"),
     ),

@@ -1,4 +1,6 @@
-"""Draws a seed of the real swarm: a small run, its fault plan, and what is done to its processes from outside."""
+"""Draws a seed of the real swarm: a small run, its fault plan, and acts on its processes from
+outside.
+"""
 
 from __future__ import annotations
 
@@ -15,12 +17,15 @@ from tools.swarm.draw.settings import draw_settings
 
 PACED: Final = Path(__file__).with_name("paced.py")
 LAYERS: Final = 3
-"""Of the model that layered algorithms cut."""
+"""The number of layers in the model that layered algorithms split."""
 DEAD_S: Final = 5.0
-"""Where nothing is to be silent for long: a launcher on a busy machine hears nothing of its nodes now and then."""
+"""The timeout for cases without long silences.
+
+It is generous, since a launcher on a busy machine may not hear its nodes for a while.
+"""
 SOON_DEAD_S: Final = 2.5
 ALONE: Final = 10
-"""One seed in this number has a process of its own, which loads everything again."""
+"""One seed in this many runs in a new process, which imports everything again."""
 
 PLANNED: Final = ("crash", "restart", "join", "leave", "hang", "slow", "cut", "flap", "partition", "reset")
 FROM_OUTSIDE: Final = ("kill", "stop", "term", "post")
@@ -29,8 +34,9 @@ AS_FAULT: Final = {"kill": "crash", "stop": "hang", "term": "leave", "post": "le
 
 @dataclass(frozen=True)
 class Act:
-    """An act on the process of *node* once a node has taken *gradients*: SIGKILL, SIGSTOP for *for_s* (for good
-    if it is None), SIGTERM, or a request to the coordinator.
+    """An act on the process of *node*, as soon as some node has computed *gradients* gradients.
+
+    It is SIGKILL, SIGSTOP for *for_s* (forever if None), SIGTERM, or a request to the coordinator.
     """
 
     kind: str
@@ -40,14 +46,17 @@ class Act:
 
     @property
     def fault(self) -> dict[str, Any]:
-        """The fault of a plan that does the same."""
+        """The planned fault that would have the same effect."""
         lasts = {} if self.for_s is None else {"for": f"{self.for_s} s"}
         return {"kind": AS_FAULT[self.kind], "node": self.node, "at": f"{self.gradients} us", **lasts}
 
 
 @dataclass(frozen=True)
 class Drawn:
-    """One seed. *pace_s* is what a gradient takes; *alone*: its command has a process of its own."""
+    """The draw of one seed.
+
+    A gradient takes *pace_s*. If *alone*, the command runs in a new process.
+    """
 
     case: Case
     acts: tuple[Act, ...]
@@ -56,7 +65,7 @@ class Drawn:
 
 
 def draw(seed: int) -> Drawn:
-    """The case that *seed* stands for."""
+    """Return the draw of *seed*."""
     dice = Dice(seed, "real")
     algorithm = sorted(ALGORITHMS)[seed % len(ALGORITHMS)]
     size = min(dice.pick("size", (2, 3, 4), (3, 4, 3)), LAYERS if algorithm == "pipeline" else 4)
@@ -106,12 +115,14 @@ def _options(dice: Dice, size: int) -> dict[str, Any]:
 
 
 class _Drawer:
-    """The *faults* of one plan, and *acts* from outside."""
+    """A drawer of the *faults* of one plan and the *acts* from outside."""
 
     def __init__(self, document: dict[str, Any], length_s: float, dead_s: float) -> None:
         self._links = ["-".join(link["between"]) for link in document["topology"]["links"]]
         self._names = [name for name in document["topology"]["nodes"] if name != "sw"]
-        self._length_s, self._steps, self._dead_s = length_s, document["stop"]["steps"], dead_s
+        self._length_s = length_s
+        self._steps = document["stop"]["steps"]
+        self._dead_s = dead_s
         self.faults: list[dict[str, Any]] = []
         self.acts: list[Act] = []
 
@@ -122,7 +133,7 @@ class _Drawer:
             self.acts.append(Act(kind, node, gradients, self._silence_s(dice) if kind == "stop" else None))
             return
         if kind == "join" and any(fault["kind"] == "join" and fault["node"] == node for fault in self.faults):
-            return  # a node joins once
+            return  # a node joins only once
         fault: dict[str, Any] = {"kind": kind, "node": node}
         if kind in ("cut", "flap"):
             fault = {"kind": kind, "link": dice.pick("link", self._links)}
@@ -144,7 +155,10 @@ class _Drawer:
         return {} if lasts_s is None else {"for": _time(lasts_s)}
 
     def _silence_s(self, dice: Dice) -> float | None:
-        """Well below *dead_s*; or, where that is short, well above it or for good."""
+        """Return the length of a silence, or None for forever.
+
+        It is well below *dead_s*. But if *dead_s* is short, the length often exceeds it.
+        """
         if self._dead_s == SOON_DEAD_S and dice.chance("longer", 0.8):
             return None if dice.chance("for good", 0.5) else 2 * self._dead_s
         return dice.uniform("lasts", 0.1, 0.6)

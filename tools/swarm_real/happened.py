@@ -1,6 +1,7 @@
-"""The events of a real run: the faults of its plan that began, and the acts from outside that met a living node.
+"""The events of a real run: planned faults that began, and acts from outside that reached a
+process.
 
-All of it becomes faults of one plan, whose promise tools.swarm computes.
+All events become faults of one plan. tools.swarm computes the promise for that plan.
 """
 
 from __future__ import annotations
@@ -19,13 +20,14 @@ from tools.swarm.promise import must_be_done
 from tools.swarm_real.draw import Drawn
 from tools.swarm_real.play import Lived, read
 
-TYPED = {"PeerLost": PeerLost, "NobodyLeft": NobodyLeft}
 SUDDEN = ("crash", "hang")
-"""Kinds that no process survives to tell of, if the silence is long."""
+"""Kinds of faults that keep a process from reporting its own loss."""
 
 
 def as_played(drawn: Drawn, lived: Lived) -> tuple[Played, Hits]:
-    """The run as if its plan had held all that happened to it, and what that may have done."""
+    """Return (the run as if its plan had contained all events, the damage that the events may have
+    done).
+    """
     summary = read(lived.folder)
     rows = [*summary.get("faults", ()), *_rows(drawn, lived), *_late(drawn.case, summary, _error(summary, lived))]
     rows = [row for row in rows if not _too_late(row, summary)]
@@ -35,20 +37,24 @@ def as_played(drawn: Drawn, lived: Lived) -> tuple[Played, Hits]:
     played = Played(case, lived.folder, _error(summary, lived), None, plan, Counted(), summary)
     hits = hits_of(case, plan, rows)
     if unplanned_loss(played) and not died_early(lived, played) and must_be_done(case, hits):
-        # Judged like a run that is done: that it tells of the loss by its exit code is checked elsewhere.
+        # Judge this run as if it had ended well. Another check requires that its exit code reports
+        # the loss.
         played = replace(played, error=None, summary=summary | {"status": "done"})
     return played, hits
 
 
 def unplanned_loss(played: Played) -> bool:
-    """Whether the error of *played* names a node that was lost by what no plan knew of."""
+    """Return whether the run reports the loss of a node that was killed or stopped from outside."""
     error = played.error
     outside = {row["plan"]["node"] for row in played.happened if row.get("outside") and row["kind"] in SUDDEN}
     return isinstance(error, PeerLost) and error.name in outside and error.name in played.lost
 
 
 def died_early(lived: Lived, played: Played) -> bool:
-    """Whether a node was killed or stopped before the run began, which ends it whatever the algorithm does."""
+    """Return whether the run failed because a node was killed or stopped before training began.
+
+    Such a loss ends a run of any algorithm.
+    """
     early = {act.node for act in lived.early if act.kind in ("kill", "stop")}
     return isinstance(played.error, PeerLost) and played.error.name in early
 
@@ -59,7 +65,10 @@ def _rows(drawn: Drawn, lived: Lived) -> Iterator[dict[str, Any]]:
 
 
 def _late(case: Case, summary: dict[str, Any], error: BaseException | None) -> Iterator[dict[str, Any]]:
-    """With *min_workers* a run does not wait for all, and those that come later join; *error* may name one of them."""
+    """Yield a join for each node that came late without a plan.
+
+    With *min_workers* a run does not wait for all nodes. *error* may be the loss of a late node.
+    """
     planned = {fault["node"] for fault in case.faults if fault["kind"] in ("restart", "join")}
     if "min_workers" not in case.options:
         return
@@ -74,7 +83,7 @@ def _late(case: Case, summary: dict[str, Any], error: BaseException | None) -> I
 
 
 def _too_late(row: dict[str, Any], summary: dict[str, Any]) -> bool:
-    """Whether the node had handed everything in when it was killed."""
+    """Return whether a node was killed only after it had delivered all its results."""
     name = row["plan"].get("node", "")
     node = summary.get("nodes", {}).get(name, {})
     missed = any(name in regroup["lost"] for regroup in summary.get("regroups", ()))
@@ -83,7 +92,7 @@ def _too_late(row: dict[str, Any], summary: dict[str, Any]) -> bool:
 
 
 def _error(summary: dict[str, Any], lived: Lived) -> BaseException | None:
-    """The error that *summary* tells of, as it was raised."""
+    """Return the exception that *summary* reports, or None for a run that ended well."""
     told = summary.get("error")
     if told is None:
         return None if summary else RuntimeError(f"no summary, exit code {lived.code}: {lived.said[-500:]}")

@@ -1,7 +1,7 @@
-"""Commands of simcluster as processes: one of its own for each, or one that stays and runs them one after the other.
+"""Commands of simcluster in processes: one process per command, or one that runs them in turn.
 
-python -m tools.swarm_real.launcher is the one that stays: it keeps the process that forks nodes, so that a run costs no
-imports.
+`python -m tools.swarm_real.launcher` is the process that runs commands in turn. It keeps the
+process that forks nodes, so a run need not import anything again.
 """
 
 from __future__ import annotations
@@ -23,11 +23,14 @@ import psutil
 from tests.support.root import ROOT
 
 MARK: Final = "SWARM_REAL_MARK"
-"""In the environment of every process that a command leads to."""
+"""The name of an environment variable that marks all processes of a launcher's commands."""
 
 
 class Launcher:
-    """Runs commands of the simcluster in *library*. With *stays* their process is kept for the next one."""
+    """A runner of commands of the simcluster in *library*.
+
+    If it *stays*, one process runs all commands. Otherwise, each command gets a new process.
+    """
 
     def __init__(self, *, stays: bool, library: Path = ROOT) -> None:
         self.mark = secrets.token_hex(8)
@@ -35,7 +38,10 @@ class Launcher:
         self._process: subprocess.Popen[bytes] | None = None
 
     def begin(self, words: Sequence[str], said: Path, environment: Mapping[str, str]) -> None:
-        """Run `simcluster` with *words*; what it prints goes to the file *said*."""
+        """Start `simcluster` with the arguments *words*.
+
+        Its output is appended to the file *said*.
+        """
         if self._stays:
             if self._process is None or self._process.poll() is not None:
                 self.close()
@@ -49,7 +55,7 @@ class Launcher:
             self._process = self._start([sys.executable, "-m", "simcluster", *words], environment, file)
 
     def ended(self) -> int | None:
-        """The exit code of the command, once it has ended."""
+        """Return the exit code of the command, or None if it has not ended."""
         assert self._process is not None
         if not self._stays:
             return self._process.poll()
@@ -60,12 +66,14 @@ class Launcher:
         return None
 
     def left(self) -> list[psutil.Process]:
-        """Processes of the command that are there though it has ended."""
+        """Return the processes that are still alive, except those that stay for the next
+        command.
+        """
         kept = set(self._kept())
         return [process for process in self._marked() if process.pid not in kept]
 
     def ports(self) -> list[int]:
-        """Ports at which processes that stay still listen."""
+        """Return the ports on which the processes that stay are listening."""
         found = []
         for pid in self._kept():
             with suppress(psutil.Error):
@@ -74,15 +82,15 @@ class Launcher:
         return found
 
     def close(self) -> None:
-        """End all processes of all commands."""
+        """Kill all processes of all commands."""
         for process in self._marked():
             with suppress(ProcessLookupError):
                 os.kill(process.pid, signal.SIGKILL)
         if self._process is not None:
-            with self._process:  # which closes its pipes
+            with self._process:  # closes its pipes
                 self._process = None
 
-    # inside
+    # Internal.
 
     def _start(self, command: Sequence[str], environment: Mapping[str, str], out: Any) -> subprocess.Popen[bytes]:
         return subprocess.Popen(
@@ -96,7 +104,7 @@ class Launcher:
         )
 
     def _kept(self) -> Iterator[int]:
-        """The process that stays, and the one that forks nodes for it."""
+        """Yield the ids of the process that stays and of its child that forks nodes."""
         if not self._stays or self._process is None:
             return
         yield self._process.pid
@@ -118,7 +126,10 @@ class Launcher:
 
 
 def serve() -> None:
-    """Run the commands of standard input, a line of JSON each, and answer with their exit codes."""
+    """Run the commands that arrive on standard input, each as a line of JSON.
+
+    Write each command's exit code as a line when the command ends.
+    """
     answers = os.fdopen(os.dup(1), "wb", buffering=0)
     os.dup2(2, 1)
     from simcluster.cli.app import main

@@ -1,4 +1,4 @@
-"""Many seeds, some at once, each in a process that keeps its launcher."""
+"""Trials of many seeds in concurrent processes. Each process keeps its launchers."""
 
 from __future__ import annotations
 
@@ -18,13 +18,13 @@ KEPT: Final = Path("runs/swarm-real")
 
 
 def tried(seeds: Sequence[int], jobs: int) -> Iterator[Verdict]:
-    """Verdicts on *seeds*, in their order."""
+    """Yield the verdicts on *seeds* in the same order."""
     with ProcessPoolExecutor(jobs, multiprocessing.get_context("spawn")) as pool:
         yield from pool.map(keeping, seeds)
 
 
 def keeping(seed: int) -> Verdict:
-    """The verdict on *seed*; its folder is kept if it breaks anything."""
+    """Return the verdict on *seed*. Keep its folder if an invariant is broken."""
     place = Path(tempfile.mkdtemp(prefix=f"swarm-real-{seed}-"))
     try:
         verdict = try_seed(seed, place, _launchers())
@@ -38,7 +38,7 @@ def keeping(seed: int) -> Verdict:
 
 @cache
 def _launchers() -> Launchers:
-    """Those of this process."""
+    """Return this process's launchers. They are closed when it exits."""
     launchers = Launchers()
     atexit.register(launchers.close)
     return launchers

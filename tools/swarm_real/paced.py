@@ -1,6 +1,6 @@
-"""The workloads of the real swarm: shipped ones that take their time, and note in a file how far their node is.
+"""The workloads of the real swarm: shipped ones that take real time, and log their node's progress.
 
-Without PLACE in the environment, as in the simulator, it neither waits nor notes anything.
+Without PLACE in the environment, as in the simulator, they neither wait nor log anything.
 """
 
 from __future__ import annotations
@@ -20,13 +20,20 @@ from simcluster.workloads.models.quadratic import quadratic
 from simcluster.workloads.progress.ledger import Ledger
 
 PLACE: Final = "SWARM_REAL_PLACE"
-"""The folder with a file for each life of a node, `NAME.PID`: a letter for each batch drawn and each gradient taken."""
+"""The environment variable with the folder for progress files.
+
+Each life of a node has a file `NAME.PID`, with a letter for each batch that it draws and for each
+gradient that it computes.
+"""
 PACE: Final = "SWARM_REAL_PACE"
-"""Seconds that a gradient takes."""
+"""The environment variable with the seconds that a gradient takes."""
 DRAWN, TAKEN = b"d", b"g"
 
 _rehearsal = [True]
-"""Empty once the run has begun: before that one batch is drawn, to count what work costs."""
+"""Empty as soon as the run has begun.
+
+Before that, one batch is drawn to measure its cost, which must not be logged.
+"""
 
 
 def paced_quadratic(*, batch_size: int = 4, samples: int = 64) -> Workload:
@@ -50,7 +57,10 @@ def _paced(made: Workload) -> Workload:
 
 
 def _note(letter: bytes) -> bool:
-    """Append *letter* to the file of this life, if this process is a node: it prints into a log that has its name."""
+    """If this process is a node, append *letter* to the file of its life, and return True.
+
+    The standard output of a node is a log file with the node's name.
+    """
     place = os.environ.get(PLACE)
     log = Path(os.readlink("/proc/self/fd/1")) if place else Path()
     if place is None or log.suffix != ".log":

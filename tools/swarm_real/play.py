@@ -1,4 +1,4 @@
-"""Plays a drawn seed on real processes: runs the command, does to its nodes what was drawn, and waits for its end."""
+"""Plays a seed on real processes: runs the command, performs the acts, and waits for its end."""
 
 from __future__ import annotations
 
@@ -20,19 +20,24 @@ from tools.swarm_real.launcher import Launcher
 from tools.swarm_real.paced import DRAWN, PACE, PLACE, TAKEN
 
 LIMIT_S: Final = 90.0
-"""For what comes after the last act: a run that moves no more gives up by itself long before, after `stuck_s`."""
+"""The limit on the time that a command takes after the last act.
+
+A run without progress fails much earlier by itself, after `stuck_s`.
+"""
 LOOK_S: Final = 0.01
 SIGNALS: Final = {"kill": signal.SIGKILL, "stop": signal.SIGSTOP, "term": signal.SIGTERM}
 GRACE_S: Final = 2.0
-"""For the machine to take away processes that have been killed."""
+"""The time for the machine to remove killed processes."""
 
 
 @dataclass
 class Lived:
-    """Traces of a command. *code* is None if it had to be killed; *done* are the acts that met a living process,
-    *early* those of them before any batch was drawn. *drawn* counts batches and *taken* gradients, by life.
-    *held_up_s* is for how long the machine did not let this process, and maybe others, go on. *before* has the
-    life that was acted upon, and the gradients that it had taken by then.
+    """What a command did and left. *code* is None if it had to be killed.
+
+    *done* has the acts that reached a live process, and *early* those before any batch was drawn.
+    By life of a node, *drawn* counts batches and *taken* gradients. *held_up_s* is the longest time
+    for which the machine did not run this process, and perhaps others. *before* has act -> (life
+    that it hit, gradients that this life had computed by then).
     """
 
     folder: Path
@@ -48,7 +53,7 @@ class Lived:
 
 
 def live(drawn: Drawn, place: Path, launcher: Launcher) -> Lived:
-    """Run *drawn* into *place*, which is empty."""
+    """Run *drawn* with *launcher*. *place* must be an empty folder."""
     file, token = place / "experiment.json", place / "token"
     file.write_text(json.dumps(drawn.case.document))
     options = [f"{key}={value}" for key, value in drawn.case.options.items() if key != "max_restarts"]
@@ -64,7 +69,10 @@ def live(drawn: Drawn, place: Path, launcher: Launcher) -> Lived:
 
 
 def command(words: list[str], place: Path, launcher: Launcher, drawn: Drawn, port: int = 0) -> Lived:
-    """Run `simcluster` with *words*, and act on its nodes; its run folder is *place*/run."""
+    """Run `simcluster` with the arguments *words*, and act on its nodes as *drawn* says.
+
+    The run's folder is *place*/run.
+    """
     nodes, lived = place / f"nodes-{len(list(place.glob('nodes-*')))}", Lived(place / "run")
     nodes.mkdir()
     said = nodes.with_name(f"{nodes.name}.said")
@@ -86,10 +94,14 @@ def command(words: list[str], place: Path, launcher: Launcher, drawn: Drawn, por
 
 
 class _Watch:
-    """Follows a run by the files that its nodes write, and acts on them."""
+    """An observer of a run, which reads the files that its nodes write, and acts on the nodes."""
 
     def __init__(self, acts: tuple[Act, ...], nodes: Path, token: Path, port: int, lived: Lived) -> None:
-        self._waiting, self._nodes, self._token, self._port, self._lived = list(acts), nodes, token, port, lived
+        self._waiting = list(acts)
+        self._nodes = nodes
+        self._token = token
+        self._port = port
+        self._lived = lived
         self._stopped: list[tuple[float, int]] = []
         self._last_s = time.monotonic()
 
@@ -117,7 +129,7 @@ class _Watch:
                 os.kill(pid, signal.SIGCONT)
 
     def _act(self, act: Act, lives: list[Path], now_s: float) -> bool:
-        """Whether there was a process of the node, dead or alive."""
+        """Perform *act* if its node has had a process yet, dead or alive. Return whether it has."""
         own = [path for path in lives if path.stem == act.node]
         if not own:
             return False
@@ -144,6 +156,6 @@ class _Watch:
 
 
 def read(folder: Path) -> dict[str, Any]:
-    """The summary of the run in *folder*; empty if there is none."""
+    """Return the summary of the run in *folder*, or an empty one if there is none."""
     file = folder / "summary.json"
     return dict(json.loads(file.read_text())) if file.is_file() else {}

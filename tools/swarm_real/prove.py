@@ -1,9 +1,12 @@
-"""Plants known defects into copies of the sockets backend, and says at which seed the real swarm finds each.
+"""Plants known defects into copies of the sockets backend, and reports the first seed that finds
+each.
 
 python -m tools.swarm_real.prove [NUMBER...] [--seeds 100]
 
-A seed in which a defect cannot show, by what happens in it, is passed over. It counts if the library as it is passes
-it. Exit code 1 if a defect is not found. If all are tried, the table in docs/swarm.md is written.
+A seed finds a defect if it breaks an invariant with the changed backend and none with the unchanged
+one. Seeds without an event of a kind that can reveal the defect are skipped. The exit code is 1 if
+a defect is not found. After a search for all defects, the program writes their table to
+docs/history/planted-defects.md.
 """
 
 from __future__ import annotations
@@ -24,20 +27,25 @@ from tools.swarm_real.defects import PLANTED
 from tools.swarm_real.draw import draw
 from tools.swarm_real.trial import Launchers, try_seed
 
-HEADING = "### Defects planted into the sockets backend\n"
+HEADING = "## Planted into the sockets backend\n"
 say = partial(print, flush=True)
 
 
 @dataclass
 class Search:
-    """Tries seeds on the library as it is, *sound*, and on a copy. *place* is for what the runs leave."""
+    """A search for planted defects among the first *seeds* seeds.
+
+    *sound* runs the unchanged library. The runs' files are in *place*.
+    """
 
     seeds: int
     sound: Launchers
     place: Path
 
     def find(self, planted: Planted) -> dict[str, Any]:
-        """The first seed that finds *planted*."""
+        """Return the first seed that finds *planted*, the invariant that it breaks, and the seeds
+        tried.
+        """
         library = self.place / planted.mutant.number
         library.mkdir()
         copy_library(library, planted.mutant)

@@ -1,4 +1,4 @@
-"""Verdicts in words: what is broken, on which seed, and the line that plays it again."""
+"""Verdicts in words: the broken invariants, the seed, and the command that replays it."""
 
 from __future__ import annotations
 
@@ -15,11 +15,7 @@ SHOWN: Final = ("algorithm", "workload", "stop", "checkpoint", "regroup", "seed"
 
 def describe(drawn: Drawn) -> list[str]:
     document = drawn.case.document
-    lines = [
-        f"{key}: {document[key]}"
-        for key in ("algorithm", "workload", "stop", "checkpoint", "regroup", "seed")
-        if key in document
-    ]
+    lines = [f"{key}: {document[key]}" for key in SHOWN if key in document]
     lines.append(
         f"topology: {document['topology']['name']} of {len(drawn.case.workers)}; options: {drawn.case.options}"
     )
@@ -29,7 +25,7 @@ def describe(drawn: Drawn) -> list[str]:
 
 
 def told(verdict: Verdict) -> Iterator[str]:
-    """A line that replays what is broken."""
+    """Yield a line with the command that replays *verdict*, if an invariant is broken."""
     case = verdict.drawn.case
     if verdict.broken:
         name, how = verdict.broken[0]
@@ -39,7 +35,7 @@ def told(verdict: Verdict) -> Iterator[str]:
 
 
 def told_of_one(verdict: Verdict) -> Iterator[str]:
-    """All of it."""
+    """Yield all lines that describe *verdict*."""
     if verdict.refused:
         yield f"refused: {verdict.refused}"
         return

@@ -1,4 +1,6 @@
-"""One seed of the real swarm, from its draw to its verdict: simulated, played on processes, maybe resumed."""
+"""A trial of one seed of the real swarm: simulated, run on processes, and resumed if that run
+fails.
+"""
 
 from __future__ import annotations
 
@@ -22,14 +24,20 @@ from tools.swarm_real.launcher import ROOT, Launcher
 from tools.swarm_real.play import Lived, command, live, read
 
 HELD_UP: Final = 0.25
-"""Share of `dead_s` for which a machine that is busy may hold up a process: then a node may be silent for longer."""
+"""The longest interruption of a process that counts, as a share of `dead_s`.
+
+If a busy machine holds up a process for longer, a node may seem dead, and the run does not count.
+"""
 AGAIN_MOST: Final = 3
 
 
 @dataclass
 class Verdict:
-    """The outcome of one seed. *broken*: (invariant, how); *ways*: how the runs ended; *again*: runs that count for
-    nothing, because the machine held up all of them.
+    """The outcome of one seed.
+
+    *broken* has (invariant, how it is broken). *ways* has the ways in which the runs ended.
+
+    *again* is the number of runs that did not count, because the machine held up their processes.
     """
 
     drawn: Drawn
@@ -41,7 +49,9 @@ class Verdict:
 
 
 class Launchers:
-    """One that stays, and for some seeds one of their own, of the simcluster in *library*."""
+    """The launchers for the simcluster in *library*: one that stays, and a new one for
+    some seeds.
+    """
 
     def __init__(self, library: Path = ROOT) -> None:
         self._library = library
@@ -55,7 +65,7 @@ class Launchers:
 
 
 def try_seed(seed: int, place: Path, launchers: Launchers) -> Verdict:
-    """The verdict on *seed*, whose runs are made in the folder *place*."""
+    """Return the verdict on *seed*. Write its runs to the folder *place*."""
     drawn = draw(seed)
     verdict = Verdict(drawn)
     for _ in range(AGAIN_MOST):
@@ -84,14 +94,14 @@ def try_seed(seed: int, place: Path, launchers: Launchers) -> Verdict:
 def _judged(drawn: Drawn, lived: Lived, played: Played, before: Played, hits: Hits) -> Iterator[tuple[str, str]]:
     try:
         yield from check_run(lived, played, before, hits, drawn.pace_s)
-    except Exception as error:  # it looked for something that a run leaves, and did not find it
+    except Exception as error:  # a file that every run must leave is missing
         yield "what a run leaves can be read", f"{type(error).__name__}: {error}"
 
 
 def _held_up(lived: Lived, played: Played, hits: Hits, drawn: Drawn) -> bool:
-    """Return whether the machine let no process go on, so that the trial says nothing.
+    """Return whether the machine held up processes for so long that the run does not count.
 
-    An untouched node was taken for dead, or the run was over before anything was done to it.
+    Then an untouched node counted as dead, or the run ended before any act.
     """
     silent = [name for name, why in played.lost.items() if "silent for" in why and name not in hits.may_be_lost]
     missed = bool(drawn.acts) and not played.happened and lived.held_up_s > 2 * drawn.pace_s
@@ -101,7 +111,10 @@ def _held_up(lived: Lived, played: Played, hits: Hits, drawn: Drawn) -> bool:
 def _resumed(
     drawn: Drawn, played: Played, before: Played, hits: Hits, place: Path, launchers: Launchers, verdict: Verdict
 ) -> Found:
-    """A run that failed is resumed from its last checkpoint, if it has one: it ends well, with the promised bits."""
+    """Resume a failed run from its last checkpoint, if there is one.
+
+    Check that the resumed run ends well, with the promised bits.
+    """
     found = checkpoints(played.folder)
     if not found or found[-1].step >= hits.plan.steps or hits.plan.time_s is not None:
         return

@@ -1,4 +1,6 @@
-"""`python -m tools.swarm_serving`: random loads on a served model, with random cancels and faults, seed by seed."""
+"""`python -m tools.swarm_serving`: try random loads, cancels and faults on a served
+model, by seed.
+"""
 
 from __future__ import annotations
 

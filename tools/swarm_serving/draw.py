@@ -1,4 +1,4 @@
-"""The random cases of the swarm of served models: placement, limits, requests, cancels and faults."""
+"""Random cases of the swarm of served models: placement, limits, requests, cancels and faults."""
 
 from __future__ import annotations
 
@@ -14,8 +14,7 @@ from simcluster.lm.engine.limits import EngineLimits
 from simcluster.lm.models.open import open_model
 from simcluster.lm.plan.times import Lengths
 from simcluster.lm.request import Request, Sampling
-from simcluster.lm.serving.on_cluster import shape_of_architecture
-from simcluster.lm.serving.replan import recovery_of
+from simcluster.lm.serving.replacement import recovery_of
 from simcluster.lm.serving.run import answer_all
 from simcluster.lm.serving.setup import PlacementLayout, Setup
 from simcluster.topology import Topology
@@ -27,7 +26,10 @@ KINDS = ("crash", "restart", "hang", "cut", "reset", "join", "slow")
 
 @dataclass
 class Case:
-    """All that a seed draws. *cancels* has the times at which requests are cancelled, by id."""
+    """The case of one seed.
+
+    *cancels* has request id -> the time at which the request is cancelled.
+    """
 
     topology: Topology
     layout: PlacementLayout
@@ -46,7 +48,10 @@ def model() -> str:
 
 
 def drawn(seed: int) -> Case:
-    """Return the case of *seed*, without times of faults and cancels beyond those of its undisturbed run."""
+    """Return the case of *seed*.
+
+    The times of faults and cancels are scaled to the duration of the undisturbed run.
+    """
     chance = random.Random(f"served {seed}")
     size = chance.randint(2, 4)
     more = random.Random(f"more {seed}")
@@ -54,7 +59,8 @@ def drawn(seed: int) -> Case:
     topology = more.choice([Topology.star, Topology.star, Topology.complete])(size)
     kind: Any = chance.choice(["alone", "pipeline", "tensor", "replicas"])
     count = {"alone": 1, "tensor": chance.randint(2, min(3, size))}.get(kind, chance.randint(2, size))
-    is_alone = more.random() < 0.2  # one request, and replicas everywhere: all but one have nothing to answer
+    # With a single request and replicas on all nodes, all nodes except one answer nothing.
+    is_alone = more.random() < 0.2
     count = size if is_alone and kind == "replicas" else count
     count = min(count, LAYERS) if kind == "pipeline" else count
     ranks = tuple(chance.sample(range(size), count))
@@ -101,16 +107,18 @@ def _fault(chance: random.Random, case: Case, lasts_s: float) -> dict[str, Any]:
         link = next(link for link in case.topology.links if name in (link.a, link.b))
         return fault | {"link": link.name, "for": f"{for_s / 4!r} s"}
     more = {"restart": {"after": f"{for_s!r} s"}, "hang": {"for": f"{for_s!r} s"}, "slow": {"factor": 5, "for": "1 s"}}
-    if kind == "join":  # the first one may be late, too
+    if kind == "join":  # a node joins at least slightly late; even the first node may be late
         fault["at"] = f"{for_s!r} s"
     return fault | {"node": name} | more.get(kind, {})
 
 
 def setup_of(case: Case, *, given: bool = False) -> Setup:
-    """Return the setup of *case*; with the requests *given*, and nothing that follows a loss, or with clients."""
-    architecture = open_model(model()).architecture
-    limits = EngineLimits(context=architecture.context, vocabulary=architecture.vocabulary, **case.limits)
-    shape = shape_of_architecture(architecture, "f32", "gpt")
+    """Return the setup of *case*, for clients that send its requests.
+
+    If the requests are *given*, the setup contains them and has no recovery.
+    """
+    shape = open_model(model()).shape
+    limits = EngineLimits(context=shape.context, vocabulary=shape.vocabulary, **case.limits)
     recovery = None if given else recovery_of(case.topology, Lengths(8, 16), 2)
     return Setup(
         model(), shape, "f32", "real", case.layout, limits, is_real=False,

@@ -1,6 +1,7 @@
-"""One seed of the swarm of served models, in the simulator or on processes, and what is wrong with it.
+"""A trial of one seed of the swarm of served models, in the simulator or on processes.
 
-Every request gets the tokens of one process and one end; only a run that loses every node may end one with an error.
+Every request must end exactly once, with the tokens that a single node would give it. Only a run
+that loses every node may end a request with an error.
 """
 
 from __future__ import annotations
@@ -20,12 +21,12 @@ from simcluster_backends import sim
 import simcluster
 from simcluster.errors import PeerLost, RunError
 from simcluster.job import ClusterJob
-from simcluster.lm.engine.desk import RequestSource, TokenSink
+from simcluster.lm.engine.request_source import RequestSource, TokenSink
 from simcluster.lm.engine.scheduler import Scheduler
 from simcluster.lm.request import Request
 from simcluster.lm.serving import program
-from simcluster.lm.serving.desk.front import PendingAnswer, RequestBroker
-from simcluster.lm.serving.host import _why
+from simcluster.lm.serving.desk.request_broker import PendingAnswer, RequestBroker
+from simcluster.lm.serving.node_program import _why
 from simcluster.lm.serving.run import answer_all, faults_on
 from simcluster.lm.serving.setup import PlacementLayout, PlacementState, read_setup
 from simcluster.runs.record import NodeRecord
@@ -36,17 +37,24 @@ from tools.swarm_serving.draw import LAYERS, Case, drawn, setup_of
 
 
 class Clients:
-    """The clients of a *front*, the *answers* by id, the *ends* of each, and what is *wrong*."""
+    """The clients of one broker. *answers* and *ends* are by request id; *wrong* lists problems."""
 
     def __init__(self, case: Case) -> None:
-        self.front, self.answers, self.wrong = RequestBroker(now=lambda: 0.0), dict[str, PendingAnswer](), list[str]()
+        self.front = RequestBroker(now=lambda: 0.0)
+        self.answers = dict[str, PendingAnswer]()
+        self.wrong = list[str]()
         asked: list[tuple[float, Request | str]] = [(one.arrival_s, one) for one in case.requests]
         self.events = sorted([*asked, *((at_s, id) for id, at_s in case.cancels.items())], key=lambda event: event[0])
         self.ends: dict[str, int] = {}
         self.front.observer = self
 
     async def run(self) -> None:
-        """Ask and cancel at the given times; after the last answer, stop. Another node may continue it."""
+        """Send the case's requests and cancels at their times.
+
+        Stop the broker after the last answer.
+
+        If this node is lost, another one continues.
+        """
         loop = asyncio.get_running_loop()
         while self.events:
             await asyncio.sleep(max(0.0, self.events[0][0] - loop.time()))
@@ -74,7 +82,10 @@ class _Deaf:
 
 
 class Counted(Scheduler):
-    """A scheduler that notices blocks that are lost or invented, in *wrong*; *made* are all of a run."""
+    """A scheduler that records in *wrong* when the number of blocks changes.
+
+    *made* has all schedulers of a run.
+    """
 
     made: ClassVar[list[Counted]] = []
     wrong: ClassVar[set[str]] = set()
@@ -96,7 +107,7 @@ _clients: list[Clients] = []
 
 
 async def play(node: Transport, recorder: Recorder, config_json: str) -> NodeRecord:
-    """The program of a node: that of `serve`, without a pacer."""
+    """Run a node as `serve` does, but without a pacer."""
     clients, part = _clients[-1], program.ServingPart(recorder, read_setup(config_json))
     front = clients.front
 
@@ -122,7 +133,7 @@ async def play(node: Transport, recorder: Recorder, config_json: str) -> NodeRec
 
 
 def alone(case: Case) -> dict[str, tuple[int, ...]]:
-    """Return the tokens of each request of *case*, by id, from one node that answers nothing else."""
+    """Return request id -> the tokens from a node that answers only this request."""
     one_node = Case(
         case.topology, PlacementLayout("alone", (0,), (LAYERS,)), case.limits | {"batches": 1, "guesses": 0}, []
     )
@@ -134,7 +145,7 @@ def alone(case: Case) -> dict[str, tuple[int, ...]]:
 
 
 def broken(seed: int) -> list[str]:
-    """Return what is wrong with *seed*."""
+    """Return the problems that *seed* shows in the simulator."""
     case = drawn(seed)
     expected = alone(case)
     with simcluster.faults() as plan:
@@ -158,7 +169,7 @@ def broken(seed: int) -> list[str]:
 
 
 def _hit(case: Case) -> tuple[set[str], bool]:
-    """Return the nodes that faults may lose, and whether the run may fail for it."""
+    """Return (nodes that may be lost to faults, whether the run may fail because of them)."""
     hit = {fault["node"] for fault in case.faults if fault["kind"] in ("crash", "restart", "hang", "join")}
     cuts = any(fault["kind"] == "cut" for fault in case.faults)
     return hit, hit == set(case.topology.workers) or (cuts and len(hit) + 1 >= len(case.topology.workers))
@@ -201,8 +212,9 @@ def _judged(case: Case, clients: Clients, record: Any, expected: dict[str, tuple
 
 
 def broken_on_processes(seed: int) -> list[str]:
-    """Return what is wrong with the placement and the requests of *seed* on real nodes, one of which gets a signal from
-    outside after a drawn number of tokens: SIGKILL, or SIGSTOP for ever.
+    """Return the problems of *seed*'s placement and requests on real nodes.
+
+    After a drawn number of tokens, one node is killed by SIGKILL or stopped forever by SIGSTOP.
     """
     case, chance = drawn(seed), random.Random(f"signals {seed}")
     names, shown = case.topology.workers, Counter[str]()
@@ -213,7 +225,8 @@ def broken_on_processes(seed: int) -> list[str]:
     def show(request: str, token: int) -> None:
         shown[request] += 1
         if shown.total() == after:
-            for node in forked_nodes(len(names))[place : place + 1]:  # none if the run has ended by now
+            # There are no nodes if the run has already ended.
+            for node in forked_nodes(len(names))[place : place + 1]:
                 node.send_signal(number)
                 sent.append(names[place])
 
@@ -240,7 +253,7 @@ def broken_on_processes(seed: int) -> list[str]:
 
 
 def broken_when_generated(seed: int) -> list[str]:
-    """Return what is wrong with the same requests of *seed* where `generate` answers them, under the same faults."""
+    """Return the problems of *seed*'s requests and faults if `generate` answers the requests."""
     case = drawn(seed)
     setup = replaced(setup_of(case), requests=tuple(case.requests))
     expected = alone(case)

@@ -1,1 +1,1 @@
-"""Shared by all backends: a node's verbs and receiving half, the device, the verdict on a run, its watchdog."""
+"""The parts that all backends share: a node's operations, inbox, device, verdict, watchdog."""

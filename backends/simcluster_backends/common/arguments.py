@@ -12,7 +12,7 @@ from simcluster.transport import Any_, Cost
 
 
 def wrong_peer(peer: object, rank: int, names: Sequence[str]) -> TypeError | ValueError:
-    """Return the error for a *peer* that rank *rank* of the nodes called *names* cannot talk to."""
+    """Return the error for *peer*, which rank *rank* of the nodes *names* cannot address."""
     if isinstance(peer, str):
         known = f"{peer!r} is rank {names.index(peer)}" if peer in names else nearest(peer, names)
         return TypeError(f"a node is addressed by its rank, not by its name: {known}")
@@ -24,7 +24,7 @@ def wrong_peer(peer: object, rank: int, names: Sequence[str]) -> TypeError | Val
 
 
 def check_tag(tag: object) -> None:
-    """Raise TypeError unless *tag* is text or ANY."""
+    """Raise TypeError unless *tag* is a string or ANY."""
     if not isinstance(tag, (str, Any_)):
         raise TypeError(f"a tag is text, not {_shown(tag)}")
 
@@ -33,7 +33,7 @@ def check_work(work: object, cost: object) -> None:
     """Raise TypeError unless *work* can run on a device and *cost* is a Cost."""
     code = getattr(work, "__code__", None)
     if type(code) is CodeType and not code.co_flags & inspect.CO_COROUTINE and type(cost) is Cost:
-        return  # nearly always, and much sooner
+        return  # almost every call takes this fast path
     if not callable(work):
         raise TypeError(f"compute takes a function and its arguments, compute(f, x, cost=...), not {_shown(work)}")
     if _is_async(work):
@@ -44,13 +44,14 @@ def check_work(work: object, cost: object) -> None:
 
 
 def _is_async(work: object) -> bool:
-    """Return whether calling *work* makes a coroutine; a function or a method, the usual case, is seen by its code."""
+    """Return whether calling *work* makes a coroutine."""
+    # Functions and methods have a code object, which answers faster than inspect does.
     code = getattr(getattr(work, "__func__", work), "__code__", None)
     return bool(code.co_flags & inspect.CO_COROUTINE) if code is not None else inspect.iscoroutinefunction(work)
 
 
 def name_of(work: object) -> str:
-    """Return the name of *work* for records."""
+    """Return the name of *work*, or of the function in a partial, for records."""
     inner = work.func if isinstance(work, functools.partial) else work
     return str(getattr(inner, "__qualname__", type(inner).__name__))
 

@@ -1,4 +1,4 @@
-"""A real node's device: a thread that runs one piece of work at a time, and the pieces as its event loop sees them."""
+"""A real node's device: a thread that runs one piece of work at a time for an event loop."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from simcluster.compute.at_work import at_work
-from simcluster.fault_plans.kinds import Factors, stretched
+from simcluster.fault_plans.slowdown import Factors, stretched
 from simcluster.process.exits import left_behind
 from simcluster.process.intra_op import use_one_thread
 from simcluster.runs.event_order import EventKind
@@ -29,9 +29,10 @@ T = TypeVar("T")
 
 
 class DeviceThread:
-    """A thread for device work, in order of submission. `submit` work; `close` at the end.
+    """A thread that runs device work in order of submission. Call `close` at the end.
 
-    It is a daemon: unlike an executor's, it cannot keep a process with endless work from exiting.
+    The thread is a daemon. Unlike an executor's thread, it cannot keep the process alive when its
+    work never ends.
     """
 
     def __init__(self, name: str) -> None:
@@ -45,7 +46,7 @@ class DeviceThread:
         return future
 
     def settle(self, patience_s: float) -> bool:
-        """Wait for all submitted work; return False if it has not ended after *patience_s*."""
+        """Wait at most *patience_s* for all submitted work; return whether all of it has ended."""
         try:
             self.submit(lambda: None).result(patience_s)
         except TimeoutError:
@@ -73,12 +74,15 @@ class DeviceThread:
                     future.set_result(work())
                 except BaseException as error:
                     future.set_exception(error)
-            del waiting, future, work  # free what they reference
+            del waiting, future, work  # these names would keep tensors alive until the next piece
 
 
 @dataclass(eq=False)
 class DeviceWork:
-    """*work*; its outcome goes into *done*. *waiting* is its future in the queue of the device's thread."""
+    """A piece of *work* on a device. The event loop completes *done* with the outcome.
+
+    *waiting* is the future of the piece in the queue of the device's thread.
+    """
 
     number: int
     work: Callable[[], Any]
@@ -90,17 +94,21 @@ class DeviceWork:
 
 
 class NodeDevice:
-    """The device of node *name*. *computing* counts unfinished pieces, *ended* finished ones.
+    """The device of node *name*.
 
-    *shares* counts the node's time. *slow* has the slowdowns of the fault plan. For a later replay, *notes* records the
-    events that reach the program.
+    *computing* counts its unfinished pieces of work, *ended* those that have finished.
+    *shares* measures how the node spends its time. *slow* has the slowdowns of the fault plan.
+    *notes* records the events that reach the program, for a later replay.
     """
 
     def __init__(self, name: str, recorder: Recorder, *, slow: Factors = (), notes: Notes | None = None) -> None:
         self.computing = self.ended = 0
         self.shares = TimeShares()
-        self._pieces, self._name = 0, name
-        self._recorder, self._slow, self._notes = recorder, slow, notes
+        self._pieces = 0
+        self._name = name
+        self._recorder = recorder
+        self._slow = slow
+        self._notes = notes
         self._loop = asyncio.get_running_loop()
         self._thread = DeviceThread(f"device of {name}")
         self._judge: DeviceThread | None = None
@@ -116,7 +124,7 @@ class NodeDevice:
         return piece
 
     def call_off(self, piece: DeviceWork) -> None:
-        """Drop *piece* if it has not begun, and count it down, since `_end` will not."""
+        """Drop *piece* if it has not begun. Otherwise it continues, and `_end` counts it."""
         if piece.waiting.cancel():
             self.computing -= 1
             self.shares.end(COMPUTING)
@@ -129,16 +137,16 @@ class NodeDevice:
 
     @property
     def is_judging(self) -> bool:
-        """Whether work that runs alongside the algorithm's is unfinished."""
+        """Whether an evaluation alongside the algorithm is unfinished."""
         return self._judging is not None and not self._judging.done()
 
     def close(self, patience_s: float) -> bool:
-        """See DeviceThread."""
+        """Close both threads; return False if one had to be abandoned: see DeviceThread."""
         is_well = self._judge is None or self._judge.close(patience_s)
         return self._thread.close(patience_s) and is_well
 
     def _alongside(self, work: Callable[[], None]) -> Future[None]:
-        """Run *work* in another thread than the algorithm's pieces, after what was given before."""
+        """Run *work*, an evaluation, in a second thread, so that the algorithm need not wait."""
         if self._judge is None:
             self._judge = DeviceThread(f"evaluations of {self._name}")
         self._judging = self._judge.submit(work)

@@ -1,6 +1,7 @@
-"""An event loop that runs until a node's main task is done, on every backend with real time.
+"""Run an event loop until a node's main task is done, on every backend that runs in real time.
 
-At a sys.exit() in any task, asyncio stops the whole loop, and a node would end without reporting what happened.
+A sys.exit() in any task stops asyncio's whole loop. A node would then end without a report, so the
+loop is started again.
 """
 
 from __future__ import annotations
@@ -8,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable, Coroutine
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from typing import Any, TypeVar
 
@@ -16,9 +18,9 @@ from simcluster.process.interrupts import PATIENCE_S, CtrlC
 T = TypeVar("T")
 
 KEEPER = "keeps the loop running"
-"""The name of tasks that are not the program's: they survive when all of its tasks are cancelled."""
+"""The name of the backend's own tasks, which are spared when the program's tasks are cancelled."""
 LEAVE_S = 1.0
-"""Time for cancelled tasks to end when the loop does."""
+"""The time that cancelled tasks have to end before the loop closes."""
 
 log = logging.getLogger("simcluster")
 
@@ -26,9 +28,10 @@ log = logging.getLogger("simcluster")
 def run_to_its_end(
     main: Coroutine[Any, Any, T], loop_factory: Callable[[], asyncio.AbstractEventLoop] | None = None
 ) -> T:
-    """Return or raise the outcome of *main* in a loop from *loop_factory*; a Ctrl-C cancels it first.
+    """Return or raise the outcome of *main* in a loop from *loop_factory*; a Ctrl-C cancels *main*.
 
-    A sys.exit() in a task becomes its exception, raised to its awaiter. A task that resists cancellation is left alone.
+    A sys.exit() in one task affects only the tasks that await this task. At the end, tasks that
+    resist cancellation are abandoned.
     """
     runner = asyncio.Runner(loop_factory=loop_factory)
     loop = runner.get_loop()
@@ -52,8 +55,28 @@ def run_to_its_end(
             _close(runner)
 
 
+def outside_loops(run: Callable[[], T]) -> T:
+    """Call *run*, which runs an event loop, and return its result.
+
+    If a loop already runs in this thread, as in a notebook, call *run* in another one.
+    """
+    try:
+        asyncio.get_running_loop()
+    except RuntimeError:
+        return run()
+    with ThreadPoolExecutor(1) as thread:
+        return thread.submit(run).result()
+
+
+def end_programs_tasks() -> None:
+    """Cancel the tasks that the program started and did not await."""
+    for task in asyncio.all_tasks() - {asyncio.current_task()}:
+        if task.get_name() != KEEPER:
+            task.cancel()
+
+
 async def finished(task: asyncio.Task[Any]) -> None:
-    """Return when *task* is done, however it ends; a Ctrl-C cancels it first."""
+    """Wait until *task* is done, however it ends. If cancelled meanwhile, cancel *task*, too."""
     keeper = asyncio.current_task()
     assert keeper is not None
     keeper.set_name(KEEPER)
@@ -72,7 +95,7 @@ def _close(runner: asyncio.Runner) -> None:
     for task in left:
         task.cancel()
     stubborn = loop.run_until_complete(asyncio.wait(left, timeout=LEAVE_S))[1] if left else ()
-    if stubborn:  # a runner would wait for them forever
+    if stubborn:  # `runner.close` would wait for these tasks forever
         log.warning("left behind: %s", ", ".join(other.get_name() for other in stubborn))
         asyncio.set_event_loop(None)
         loop.close()

@@ -1,10 +1,10 @@
-"""How a node's part of a run failed, in serializable form: sent from a rank to the process that judges the run."""
+"""A node's failure in serializable form, for the process that judges the run."""
 
 from __future__ import annotations
 
 import msgspec
 
-from simcluster.errors import Left, PeerLost, SimclusterError, traceback_of
+from simcluster.errors import Left, PeerLost, SimclusterError, leaves_of, traceback_of
 
 DETAILS_CHARACTERS = 20_000
 
@@ -12,7 +12,11 @@ LEFT = "left"
 
 
 class Failure(msgspec.Struct, array_like=True, frozen=True, tag="failure"):
-    """A node's failure: *kind* is "peer_lost" (of *rank*), "failed", "start", "stopped", or LEFT (on request)."""
+    """A node's failure. *kind* is "peer_lost", "failed", "start", "stopped", or LEFT.
+
+    *rank* is the lost peer of "peer_lost". LEFT means that the node left on request. *details* has
+    the traceback.
+    """
 
     kind: str
     text: str
@@ -22,7 +26,8 @@ class Failure(msgspec.Struct, array_like=True, frozen=True, tag="failure"):
 
 def failure_of(error: BaseException, *, began: bool = True) -> Failure:
     """Return the failure that *error* represents; *began* says whether the algorithm had started."""
-    first, details = first_of(error), traceback_of(error)[-DETAILS_CHARACTERS:]
+    first = first_of(error)
+    details = traceback_of(error)[-DETAILS_CHARACTERS:]
     if isinstance(first, Left):
         return Failure(LEFT, str(first))
     if isinstance(first, PeerLost):
@@ -33,12 +38,9 @@ def failure_of(error: BaseException, *, began: bool = True) -> Failure:
 
 
 def first_of(error: BaseException) -> BaseException:
-    """Return the first error of a group, a lost peer only if it holds nothing else; or *error* if it is no group."""
-    leaves = _leaves(error)
+    """Return the first error in the group *error* that is not a PeerLost, else the first.
+
+    Return *error* itself if it is not a group.
+    """
+    leaves = leaves_of(error)
     return next((leaf for leaf in leaves if not isinstance(leaf, PeerLost)), leaves[0])
-
-
-def _leaves(error: BaseException) -> list[BaseException]:
-    if isinstance(error, BaseExceptionGroup):
-        return [leaf for part in error.exceptions for leaf in _leaves(part)]
-    return [error]

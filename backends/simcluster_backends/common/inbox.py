@@ -1,9 +1,10 @@
-"""The receiving half of a node, on every backend: pending receives, and the errors they get when a peer is lost."""
+"""The inbox of a node, on every backend: messages, pending receives, and the losses of peers."""
 
 from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Sequence
+from typing import Protocol
 
 from simcluster.errors import ENDED, PeerLost
 from simcluster.payload import Message
@@ -16,20 +17,30 @@ Waiting = asyncio.Future[Message]
 OnWait = Callable[[Waiting], object]
 
 MOST_UNREAD = 4
-"""Limit on the kinds of unread messages, by source and tag, that a report lists."""
+"""The maximum number of (source, tag) pairs with unread messages that a report lists."""
 
 INBOX_BYTES = 64 * 1024**2
-"""Default limit of bytes per peer that a real node accepts before its algorithm has received them."""
+"""The default limit on the bytes of unread messages that a node holds from one peer."""
+
+
+class PeerNews(Protocol):
+    """A source of news about peers. *has_news* says whether any peer has ever departed."""
+
+    @property
+    def has_news(self) -> bool: ...
 
 
 class Inbox:
-    """The messages sent to one node and not yet received. *lost* maps every peer that is gone to the reason.
+    """The unread messages of one node, and its pending receives. *lost* maps lost peers to reasons.
 
-    ENDED means that the peer ended its algorithm; any other reason, that it died. *on_room* is called with the source
-    of each queued message once received; *listen* with the source of a recv that is about to wait, or with ANY before a
-    message is taken, and may call `lose` if there is news; *on_told* with a peer when its loss is first raised, after
-    which it may be `found` again.
-    *life_of* returns the incarnation of a peer in use here. *ask* is called with source, tag and receiver of a wait.
+    The reason ENDED means that the peer ended its algorithm; any other means that the peer died.
+    *on_room* is called with the source of each queued message when a recv takes the message.
+    *on_told* is called with a peer when its loss is first raised; the peer may then be `found`
+    again. *life_of* returns the incarnation of a peer. *ask* is called with the source, tag and
+    receiver of each recv that waits.
+
+    If *news* reports departures, a recv calls *listen* with its source: a recv(ANY) before it takes
+    a message, any other recv before it waits. *listen* may call `lose`.
     """
 
     def __init__(
@@ -42,21 +53,30 @@ class Inbox:
         on_told: Callable[[int], object] = lambda rank: None,
         life_of: Callable[[int], int] = lambda rank: 0,
         ask: Callable[[int | Any_, str | Any_, Waiting], object] | None = None,
+        news: PeerNews | None = None,
     ) -> None:
         self.mailbox: Mailbox[Waiting] = Mailbox()
         self.lost: dict[int, str] = {}
-        self.names, self._rank, self._size, self._loop = names, rank, len(names), loop
-        self._on_room, self._listen, self._on_told, self._life_of = on_room, listen, on_told, life_of
+        self.names = names
+        self._rank = rank
+        self._size = len(names)
+        self._loop = loop
+        self._on_room = on_room
+        self._listen = listen
+        self._on_told = on_told
+        self._life_of = life_of
         self._ask = ask
-        self._told: set[int] = set()  # only for membership tests
-        self._untold: list[tuple[int, int]] = []  # the dead not yet raised by any recv(ANY), and arrivals until then
-        self._to_come: set[int] = set()  # ranks that have never been there; only counted
-        self._peers: tuple[int, ...] | None = None  # until *lost* changes
-        self.is_closed = False  # then messages are dropped
+        self.news: PeerNews = self if news is None else news
+        self._told: set[int] = set()  # used only for membership tests, so its order is irrelevant
+        # Dead peers that no recv(ANY) has raised yet, with the number of arrivals before the loss.
+        self._untold: list[tuple[int, int]] = []
+        self._to_come: set[int] = set()  # ranks that have not joined yet; only their number is used
+        self._peers: tuple[int, ...] | None = None  # a cache, valid until *lost* changes
+        self.is_closed = False  # once closed, it drops all messages
 
     @property
     def peers(self) -> tuple[int, ...]:
-        """The ranks that are not gone, as far as this node knows: the same object until that changes."""
+        """The other ranks that this node has not lost. The tuple is cached until *lost* changes."""
         if self._peers is None:
             lost, own = self.lost, self._rank
             self._peers = tuple([rank for rank in range(self._size) if rank != own and rank not in lost])
@@ -67,7 +87,7 @@ class Inbox:
         return bool(self.lost)
 
     def check_peer(self, rank: int) -> None:
-        """Raise ValueError unless *rank* is another node's, TypeError if it is no rank at all."""
+        """Raise ValueError unless *rank* is another node's, TypeError if it is not a number."""
         try:
             if 0 <= rank < self._size and rank != self._rank:
                 return
@@ -80,16 +100,17 @@ class Inbox:
         return self.lost.get(rank, ENDED) != ENDED
 
     def error(self, rank: int) -> PeerLost:
-        """Return the error for callers that need *rank*, which is gone."""
+        """Return the error for a caller that needs the lost peer *rank*; mark the loss as raised."""
         if rank not in self._told:
             self._told.add(rank)
             self._on_told(rank)
         return PeerLost(rank, self.names[rank], self.lost.get(rank, ""), self._life_of(rank))
 
     async def take(self, source: int | Any_, tag: str | Any_, on_wait: OnWait | None = None) -> Message:
-        """Keep all promises of `Transport.recv` except a backend's counting.
+        """Receive a message as `Transport.recv` does, without a backend's records.
 
-        *on_wait* is called with the future that this waits on, if any: failing it with a PeerLost fails this call.
+        If it must wait, call *on_wait* with the future that it waits for. A PeerLost that is set on
+        this future is raised here.
         """
         if not isinstance(source, Any_):
             self.check_peer(source)
@@ -97,7 +118,7 @@ class Inbox:
             if not self._misses(source):
                 return await self._arrival(source, tag, on_wait)
             await asyncio.sleep(0)
-            if self._misses(source):  # else another recv(ANY) has raised it meanwhile
+            if self._misses(source):  # another recv(ANY) may have raised the loss meanwhile
                 raise self._loss(source)
         try:
             await asyncio.sleep(0)
@@ -108,7 +129,10 @@ class Inbox:
         return message
 
     def put(self, message: Message, *, again: bool = False) -> None:
-        """Hand *message*, which has arrived, to a waiting receiver, or queue it; *again* if its recv was cancelled."""
+        """Give *message*, which has arrived, to a waiting receiver, or queue it.
+
+        With *again*, a cancelled recv hands *message* back; it keeps its place in the queue.
+        """
         if self.is_closed:
             return
         receiver = self.mailbox.restore(message) if again else self.mailbox.deliver(message)
@@ -119,7 +143,11 @@ class Inbox:
             receiver.set_result(message)
 
     def lose(self, rank: int, reason: str) -> bool:
-        """Fail the receivers that wait for *rank*, and if it died, one recv(ANY). Return False if already known."""
+        """Record the loss of *rank*, and fail the receivers that wait for *rank*.
+
+        If *rank* died, also fail one recv(ANY). If no peer is left, fail every recv(ANY). Return
+        False, and do nothing, if the loss is known.
+        """
         if rank in self.lost:
             return False
         self.lost[rank], self._peers = reason, None
@@ -131,7 +159,7 @@ class Inbox:
         return True
 
     def misses_from_the_start(self, rank: int, reason: str) -> None:
-        """Record that *rank* has never been there: no recv(ANY) raises that, and it may be `found` at any time."""
+        """Record that *rank* has not joined yet. No recv(ANY) raises this; `found` may follow."""
         self.lost[rank], self._peers = reason, None
         self._told.add(rank)
         self._to_come.add(rank)
@@ -141,7 +169,7 @@ class Inbox:
         return rank in self._told
 
     def found(self, rank: int) -> None:
-        """Record that *rank* is back as a new incarnation: drop everything from the previous one."""
+        """Record that *rank* is back as a new incarnation; forget the previous one."""
         self._told.discard(rank)
         self._to_come.discard(rank)
         self.lost.pop(rank, None)
@@ -150,7 +178,7 @@ class Inbox:
         self.mailbox.drop(rank)
 
     def unread(self) -> list[str]:
-        """Describe the messages that no recv has taken, for the report of a run that does not end. In any thread."""
+        """Describe the unread messages, for the report of a run that hangs. Safe in any thread."""
         found = [
             f"{words.plural(number, 'message')} from rank {source} ({self.names[source]}) with tag {tag!r}"
             for source, tag, number in self.mailbox.unread()
@@ -164,8 +192,10 @@ class Inbox:
         self.mailbox = Mailbox()
 
     async def _arrival(self, source: int | Any_, tag: str | Any_, on_wait: OnWait | None) -> Message:
-        check_tag(tag)  # not before: a message that was found has a valid tag
-        receiver: Waiting = asyncio.Future(loop=self._loop)  # never hashed: the simulated loop's, which are, cost more
+        if type(tag) is not str:  # checked only here: a recv that finds a message has a valid tag
+            check_tag(tag)
+        # loop.create_future() would cost more: the simulated loop makes its futures hashable.
+        receiver: Waiting = asyncio.Future(loop=self._loop)
         self.mailbox.wait(source, tag, receiver)
         if on_wait is not None:
             on_wait(receiver)
@@ -174,44 +204,48 @@ class Inbox:
         try:
             return await receiver
         except PeerLost:
-            self.mailbox.withdraw(receiver)  # it is still there if it was failed from outside
+            self.mailbox.withdraw(receiver)  # still in the mailbox if it failed through *on_wait*
             raise
         except asyncio.CancelledError:
             self.give_up(source, receiver)
             raise
 
     def give_up(self, source: int | Any_, receiver: Waiting) -> None:
-        """Note that the wait of *receiver* was cancelled: it loses no message."""
+        """Remove the cancelled *receiver*; requeue a message or loss that it was given."""
         if not receiver.done() or receiver.cancelled():
             self.mailbox.withdraw(receiver)
         elif (error := receiver.exception()) is None:
             self.put(receiver.result(), again=True)
         elif isinstance(source, Any_) and isinstance(error, PeerLost) and error.reason != ENDED:
-            self._untold.insert(0, (error.rank, 0))  # another recv(ANY) must raise it
+            self._untold.insert(0, (error.rank, 0))  # the next recv(ANY) must raise this loss
             self._tell_any()
 
     def _queued(self, source: int | Any_, tag: str | Any_) -> Message | None:
-        """Remove and return the message that a recv gets at once, if any; otherwise all losses so far are known."""
+        """Remove and return the queued message for a recv; None if the recv must wait or raise.
+
+        Before it returns None, *listen* has reported all losses so far.
+        """
         if isinstance(source, Any_):
-            self._listen(source)
+            if self.news.has_news:
+                self._listen(source)
             return self.mailbox.take(source, tag, self._untold[0][1] if self._untold else None)
-        if (message := self.mailbox.take(source, tag)) is None:
+        if (message := self.mailbox.take(source, tag)) is None and self.news.has_news:
             self._listen(source)
         return message
 
     def _misses(self, source: int | Any_) -> bool:
-        """Return whether a recv from *source* must raise; with no peer left, every recv(ANY) must."""
+        """Return whether a recv from *source* must raise; a recv(ANY) must if no peer is left."""
         if isinstance(source, Any_):
             return bool(self._untold) or self._alone
         return source in self.lost
 
     @property
     def _alone(self) -> bool:
-        """Whether all other nodes are gone, at least one after having been there: absent ones may still join."""
+        """Whether no other node is left. False if all the others have yet to join."""
         return len(self._to_come) < len(self.lost) == len(self.names) - 1
 
     def _loss(self, source: int | Any_) -> PeerLost:
-        """Return the error for *source*; for ANY the next unreported loss, or the last again if no peer is left."""
+        """Return the error for *source*; for ANY, the next loss not yet raised, or the last."""
         if isinstance(source, Any_):
             return self.error(self._untold.pop(0)[0] if self._untold else next(reversed(self.lost)))
         return self.error(source)
@@ -226,6 +260,6 @@ class Inbox:
 
 
 def fail(receiver: Waiting, error: BaseException) -> None:
-    """Let *receiver* raise *error*, unless it has been served or cancelled."""
+    """Make *receiver* raise *error*, unless it has been served or cancelled."""
     if not receiver.done():
         receiver.set_exception(error)

@@ -14,11 +14,12 @@ WAITS_SHOWN, WAIT_CHARACTERS = 3, 100
 
 @dataclass(frozen=True)
 class CounterReading:
-    """A node's counters at *at_s* of the run's clock.
+    """A node's counters at the time *at_s* of the run.
 
-    *steps* is its planned number of steps, if known; *samples* counts those of the batches that it drew, each of
-    *tokens* tokens if the workload has any. *seconds* were spent computing, sending and waiting. *waits* describes the
-    pending operations, *machine* is a reading of process and machine.
+    *steps* is the planned number of steps, if known. *samples* counts the samples of all batches so
+    far, each of *tokens* tokens if the workload has tokens. *seconds* has the seconds spent
+    computing, sending and waiting. *waits* describes the pending operations. *machine* is a reading
+    of MachineMeter.
     """
 
     at_s: float
@@ -33,16 +34,18 @@ class CounterReading:
 
 
 MACHINE = ("rss_bytes", "cpu_percent", "machine_cpu_percent", "machine_memory_percent", "temperature_C")
-"""The keys of a reading of process and machine; one that the system does not tell is absent."""
+"""The keys of a reading of MachineMeter; a key is absent if the system does not provide it."""
 
 
 def fields_of(before: CounterReading, now: CounterReading, *, ended: bool = False) -> dict[str, Any]:
-    """Return the line as fields: rates and shares are of the time between the two readings; None if unknown.
+    """Return the fields of a line, with rates and shares for the time between *before* and *now*.
 
-    *ended*: it is the node's last line. A node that made no step and has not ended says what it waits for.
+    Unknown fields are None. *ended* marks the node's last line. If the node has made no step
+    since *before* and has not ended, the fields include what it waits for.
     """
     elapsed_s = now.at_s - before.at_s
-    made = max(0, now.step - before.step)  # a group formed again after a loss starts from an earlier step
+    # A group that re-forms after a loss resumes from an earlier step.
+    made = max(0, now.step - before.step)
     samples_per_s = _rate(max(0, now.samples - before.samples), elapsed_s)
     shares = [_rate(b - a, elapsed_s) for a, b in zip(before.seconds, now.seconds, strict=True)]
     computing, sending, waiting = (None if share is None else round(min(1.0, max(0.0, share)), 4) for share in shares)
@@ -68,15 +71,16 @@ def fields_of(before: CounterReading, now: CounterReading, *, ended: bool = Fals
 
 
 def text_of(name: str, fields: Mapping[str, Any]) -> str:
-    """Return *fields* of node *name* as one line of text, without what is unknown."""
+    """Return the known *fields* of node *name* as one line of text."""
     steps = fields["steps"]
     step = f"step {fields['step']}" + (f" of {steps}" if steps is not None else "")
     said = [f"ended after {fields['elapsed_s']:.3g} s at {step}" if fields["ended"] else step]
     if fields["loss"] is not None:
         said.append(f"loss {fields['loss']:.4g}")
-    for key, unit in (("steps_per_s", "steps/s"), _amount(fields)):
-        if fields[key] is not None:
-            said.append(f"{_short(fields[key])} {unit}")
+    amount = "tokens" if "tokens_per_s" in fields else "samples"
+    for counted in ("steps", amount):
+        if (number := fields[f"{counted}_per_s"]) is not None:
+            said.append(f"{number:,.0f} {counted}/s" if number >= 100 else f"{number:.3g} {counted}/s")
     for key in ("computing", "sending", "waiting"):
         if fields[key] is not None:
             said.append(f"{key} {100 * fields[key]:.0f} %")
@@ -84,10 +88,6 @@ def text_of(name: str, fields: Mapping[str, Any]) -> str:
     if "waits_for" in fields:
         said.append(f"no step, waits for {'; '.join(fields['waits_for']) or 'something outside the transport'}")
     return f"{name}: {', '.join(said)}"
-
-
-def _amount(fields: Mapping[str, Any]) -> tuple[str, str]:
-    return ("tokens_per_s", "tokens/s") if "tokens_per_s" in fields else ("samples_per_s", "samples/s")
 
 
 def _machine(fields: Mapping[str, Any]) -> list[str]:
@@ -102,10 +102,6 @@ def _machine(fields: Mapping[str, Any]) -> list[str]:
     if fields["temperature_C"] is not None:
         said.append(f"{fields['temperature_C']:.0f} °C")
     return said
-
-
-def _short(number: float) -> str:
-    return f"{number:,.0f}" if number >= 100 else f"{number:.3g}"
 
 
 def _rate(amount: float, elapsed_s: float) -> float | None:

@@ -1,4 +1,4 @@
-"""Readings of a node's process and machine: processor, memory, temperature, as far as the system tells."""
+"""Readings of a node's process and machine: CPU, memory and temperature, if available."""
 
 from __future__ import annotations
 
@@ -9,23 +9,24 @@ from typing import Any
 import psutil
 
 CPU_SENSORS = ("coretemp", "k10temp", "zenpower", "cpu_thermal", "cpu-thermal", "soc_thermal")
-"""Sensors of processors by psutil's names; without any of them, the hottest sensor of all counts."""
+"""psutil's names for CPU temperature sensors. Without any of these, all sensors count."""
 
 COLDEST_C, HOTTEST_C = 0.0, 150.0
-"""A sensor that reads outside of this is broken or not connected."""
+"""The limits of plausible temperatures: other readings come from broken or unconnected sensors."""
 
 
 class MachineMeter:
-    """Takes readings with psutil; *latest* is the last one. Percentages are of the time since the one before.
+    """A psutil-based meter for this process and machine; *latest* is the last reading.
 
-    `cpu_percent` is in percent of one core; the other keys are in simcluster_backends.common.log_line. Call `read` from
-    one thread, which a sensor may hold up; a reading that fails is left out.
+    `log_line.MACHINE` has the keys of a reading; a value that cannot be read is absent. CPU
+    percentages cover the time since the previous reading, and `cpu_percent` is in percent of one
+    core. Call `read` from one thread only, since a slow sensor may block that thread.
     """
 
     def __init__(self) -> None:
         self.latest: dict[str, float] = {}
         self._process: Any = _tried(psutil.Process)
-        self.read()  # the percentages count from here
+        self.read()  # CPU percentages count from here
         self.latest = {}
 
     def read(self) -> dict[str, float]:
@@ -41,7 +42,10 @@ class MachineMeter:
 
 
 def _tried(read: Callable[[], Any]) -> Any:
-    """Return what *read* returns, or None: what a system lacks psutil reports in many ways, AttributeError included."""
+    """Return the result of *read*, or None if it raises.
+
+    psutil raises many kinds of errors for values that a system lacks, even AttributeError.
+    """
     try:
         return read()
     except Exception:

@@ -1,4 +1,4 @@
-"""Match arrived messages to waiting receivers. Pure: every backend's `recv` uses it."""
+"""Match arrived messages to waiting receivers: a data structure under every backend's `recv`."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from simcluster.transport import OWN_TAGS, Any_
 R = TypeVar("R")
 
 FEW = 16
-"""Entries of messages that are gone, above one for each queue, that a heap may have."""
+"""A heap is rebuilt when it exceeds two entries per queue by more than this number."""
 
 
 class PendingReceive(msgspec.Struct, Generic[R], eq=False):
@@ -33,10 +33,11 @@ class PendingReceive(msgspec.Struct, Generic[R], eq=False):
 
 @dataclass(slots=True)
 class Mailbox(Generic[R]):
-    """Messages queue by (source, tag) with their arrival number, so ANY finds the earliest of all.
+    """Queues of unread messages by (source, tag), and the waiting receivers.
 
-    For a tag that is received from ANY source, *_first* is a heap of (arrival, source) of the first message of each of
-    its queues; entries of messages that are gone stay until they are found.
+    A receive from ANY source takes the matching message with the lowest arrival number. For each
+    tag of such receives, *_first* has a heap of (arrival, source) of the first message of each
+    queue. Entries of messages that are gone are removed when they reach the top.
     """
 
     _queues: dict[tuple[int, str], deque[Message]] = field(default_factory=dict)
@@ -52,13 +53,16 @@ class Mailbox(Generic[R]):
         return self.restore(message)
 
     def restore(self, message: Message) -> R | None:
-        """Undo a match with a cancelled receiver: return the next receiver or requeue *message* in its old place."""
+        """Return the next receiver that accepts *message*, or queue it again in its old place.
+
+        Call this also if *message* was matched with a receiver that was then cancelled.
+        """
         for index, waiting in enumerate(self._waiting):
             if waiting.accepts(message):
                 del self._waiting[index]
                 return waiting.receiver
         queue = self._queues.setdefault((message.source, message.tag), deque())
-        # After earlier arrivals: several messages given back in one turn keep their order.
+        # Insert after all earlier arrivals: several messages returned in one turn keep their order.
         place = len(queue)
         while place and queue[place - 1].arrival > message.arrival:
             place -= 1
@@ -70,11 +74,14 @@ class Mailbox(Generic[R]):
 
     @property
     def arrivals(self) -> int:
-        """The number of messages that have ever arrived, which is that of the last one."""
+        """The number of messages that have ever arrived: the arrival number of the last one."""
         return self._arrivals
 
     def take(self, source: int | Any_, tag: str | Any_, until: int | None = None) -> Message | None:
-        """Remove and return the earliest queued message that matches, if any; with *until*, none that came later."""
+        """Remove and return the earliest queued message from *source* with *tag*, or None.
+
+        With *until*, ignore messages with a greater arrival number.
+        """
         if not self._queues:
             return None
         if not isinstance(source, Any_) and not isinstance(tag, Any_):
@@ -106,10 +113,10 @@ class Mailbox(Generic[R]):
         return message
 
     def _note_first(self, message: Message) -> None:
-        """Note that *message* is the first of its queue."""
+        """Add *message*, now the first of its queue, to the heap of its tag, if there is one."""
         if (first := self._first.get(message.tag)) is not None:
             heappush(first, (message.arrival, message.source))
-            if len(first) > 2 * len(self._queues) + FEW:
+            if len(first) > 2 * len(self._queues) + FEW:  # mostly stale: rebuild it on demand
                 del self._first[message.tag]
 
     def _first_source(self, tag: str) -> int | None:
@@ -132,12 +139,8 @@ class Mailbox(Generic[R]):
         """Return whether a message from *source* with *tag* is queued."""
         return (source, tag) in self._queues
 
-    def has_any(self, tag: str) -> bool:
-        """Return whether a message with *tag* is queued."""
-        return bool(self._queues) and self._first_source(tag) is not None
-
     def wait(self, source: int | Any_, tag: str | Any_, receiver: R) -> None:
-        """Add *receiver* after those already waiting."""
+        """Add *receiver*, which waits for *source* and *tag*, after all other receivers."""
         self._waiting.append(PendingReceive(source, tag, receiver))
 
     def withdraw(self, receiver: R) -> None:
@@ -146,21 +149,21 @@ class Mailbox(Generic[R]):
 
     @property
     def is_idle(self) -> bool:
-        """Whether nothing is queued, and nothing waits except for messages with OWN_TAGS."""
+        """Whether no message is queued, and receivers wait only for messages with OWN_TAGS."""
         return not self._queues and not any(self.awaited_messages())
 
     def awaits(self, message: Message) -> bool:
-        """Return whether a receiver waits for *message*, which has not come yet."""
+        """Return whether a receiver waits for *message*, which has not arrived yet."""
         return any(waiting.accepts(message) for waiting in self._waiting)
 
     def awaited_messages(self) -> Iterator[tuple[int | Any_, str | Any_]]:
-        """Yield source and tag of the messages that are awaited, without those with OWN_TAGS."""
+        """Yield source and tag of each awaited message, except messages with OWN_TAGS."""
         for each in self._waiting:
             if isinstance(each.tag, Any_) or not each.tag.startswith(OWN_TAGS):
                 yield each.source, each.tag
 
     def waiting_for(self, source: int) -> list[R]:
-        """Remove and return the receivers that wait for exactly *source*, in order."""
+        """Remove and return the receivers that wait for *source*, not for ANY, in order."""
         hit = [waiting for waiting in self._waiting if waiting.source == source]
         self._waiting = [waiting for waiting in self._waiting if waiting.source != source]
         return [waiting.receiver for waiting in hit]
@@ -174,7 +177,7 @@ class Mailbox(Generic[R]):
         return None
 
     def awaited(self) -> list[int | Any_]:
-        """Return the sources waited for, including ANY, in order."""
+        """Return the source of each waiting receiver, including ANY, in order."""
         return [waiting.source for waiting in self._waiting]
 
     def drop(self, source: int) -> None:
@@ -184,16 +187,15 @@ class Mailbox(Generic[R]):
         self._queued_bytes.pop(source, None)
 
     def queued_bytes(self, source: int) -> int:
-        """Return the bytes from *source* that have arrived but not been received."""
+        """Return the number of bytes from *source* that are queued."""
         return self._queued_bytes.get(source, 0)
 
     def describe(self) -> list[str]:
         """Describe the waiting receives, in order, for a deadlock report; those with OWN_TAGS are left out."""
-        shown = [w for w in self._waiting if isinstance(w.tag, Any_) or not w.tag.startswith(OWN_TAGS)]
-        return [f"recv(source={w.source!r}, tag={w.tag!r})" for w in shown]
+        return [f"recv(source={source!r}, tag={tag!r})" for source, tag in self.awaited_messages()]
 
     def unread(self) -> list[tuple[int, str, int]]:
-        """Return (source, tag, number) of the queued messages; those with OWN_TAGS are left out. In any thread."""
+        """Return (source, tag, number) of queued messages without OWN_TAGS. Safe in any thread."""
         queues = list(self._queues.items())
         return [(source, tag, len(queue)) for (source, tag), queue in queues if not tag.startswith(OWN_TAGS)]
 

@@ -1,4 +1,4 @@
-"""The thread in which a real node logs a line about itself every few seconds, whatever its event loop does."""
+"""A thread that logs a line about a real node every few seconds, even if its loop is blocked."""
 
 from __future__ import annotations
 
@@ -14,26 +14,32 @@ log = logging.getLogger("simcluster.node")
 
 FIRST_S, EVERY_S = 1.0, 5.0
 READ_S = 0.25
-"""Time for a reading of the machine; beyond it, a line has the reading before."""
+"""The time limit for a reading of the machine; a line that is due then has the previous reading."""
 
 END_S = 2.0
-"""Time for the last line; beyond it, the thread is left alone."""
+"""The time limit for logging the last line; after that, the thread is abandoned."""
 
 
 class Narrator:
-    """Logs a line about the node of *activity* from `begin` to `end`, and takes the readings of its *machine*.
+    """Two threads: one logs lines about the node of *activity*, the other reads its *machine*.
 
-    The last line is logged as soon as the algorithm has ended. The threads only read: a node with lines does exactly
-    what it does without them. A sensor that hangs holds up its own thread, not the lines.
+    They run from `begin` to `end`. The last line is logged as soon as the algorithm has ended. Both
+    threads only read, so they change nothing in the node. A sensor that hangs blocks only the
+    second thread.
     """
 
     def __init__(self, activity: NodeActivity) -> None:
         self.machine: Mapping[str, float] = {}
-        self._activity, self._wake, self._is_over = activity, threading.Event(), False
+        self._activity = activity
+        self._wake = threading.Event()
+        self._is_over = False
         record = activity.recorder.record
-        self._rank, self._name = record.rank, record.name
+        self._rank = record.rank
+        self._name = record.name
         self._thread = threading.Thread(target=self._run, name=f"lines of {self._name}", daemon=True)
-        self._wanted, self._read, self._is_read = threading.Event(), threading.Event(), False
+        self._wanted = threading.Event()
+        self._read = threading.Event()
+        self._is_read = False
         self._reader = threading.Thread(target=self._read_on, name=f"readings of {self._name}", daemon=True)
 
     def begin(self) -> None:
@@ -44,7 +50,7 @@ class Narrator:
         self._thread.start()
 
     def end(self) -> None:
-        """Log the last line, unless it is logged."""
+        """Log the last line, unless it has been logged."""
         self._is_over = True
         self._wake.set()
         self._thread.join(END_S)
@@ -71,7 +77,7 @@ class Narrator:
             self._read.set()
 
     def _say(self, *, over: bool = False) -> None:
-        """Log a line, unless the algorithm has ended and the last one is logged: what follows is off the clock."""
+        """Log a line, unless the last line has been logged. The last line covers the whole run."""
         ended = over or self._activity.recorder.finished_s is not None
         if not log.isEnabledFor(logging.INFO) or (ended and self._said_end):
             return
@@ -83,7 +89,7 @@ class Narrator:
 
 
 def reading_of(activity: NodeActivity, machine: Mapping[str, float]) -> CounterReading:
-    """Return the counters of the node of *activity* now; in any thread."""
+    """Return the current counters of the node of *activity*. Safe in any thread."""
     recorder, pace = activity.recorder, activity.recorder.pace
     samples = pace.samples() if pace is not None else 0
     finished_s = recorder.finished_s

@@ -1,15 +1,15 @@
 """One node's view of its cluster, as shared by all backends: see simcluster.transport.Transport.
 
-The number of times an operation awaits determines the order of events in the simulator, and in a replay, which compares
-callback counts with a real node's. Every await that they share is here, once.
+The number of awaits in an operation determines the order of events in the simulator. A replay also
+compares its count of callbacks with a real node's. So every await that backends share is here.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from functools import partial
-from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeAlias, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar
 
 from simcluster.errors import PeerLost
 from simcluster.payload import Message, Payload, Sendable, as_payload
@@ -20,11 +20,12 @@ from simcluster_backends.common.inbox import fail
 
 if TYPE_CHECKING:
     from simcluster.runs.recorder import Recorder
+    from simcluster.shortcuts import Shortcuts
     from simcluster_backends.common.inbox import Inbox, Waiting
 
 T = TypeVar("T")
-Outcome: TypeAlias = tuple[Any, BaseException | None]
-"""The result of a piece of work, or its exception: a future cannot carry a StopIteration."""
+Outcome = tuple[Any, BaseException | None]
+"""(result, None) or (None, exception) of a piece of work: a future cannot raise StopIteration."""
 
 
 class PendingSend(Protocol):
@@ -38,24 +39,30 @@ class PendingSend(Protocol):
 
     @property
     def left_s(self) -> float:
-        """When it left; valid only after it has."""
+        """The time at which the last byte left; valid only once *injected* is done."""
 
     def withdraw(self) -> None:
-        """Send none of it or all of it: its `send` was cancelled."""
+        """Handle the cancellation of the `send`: either none or all of the message is sent."""
 
 
 S = TypeVar("S", bound=PendingSend)
 
 
-class PeerNews(Protocol):
-    """News of peers: *has_news* is whether any has ever gone."""
+class RoundsAhead(Protocol):
+    """A collective with rounds that the simulator computes at once, for the ranks *entered*.
+
+    These ranks are suspended in the collective. Before a node does anything else, it must await
+    `leave`, which resumes these ranks first.
+    """
 
     @property
-    def has_news(self) -> bool: ...
+    def entered(self) -> Collection[int]: ...
+
+    async def leave(self) -> None: ...
 
 
 class WorkPiece(Protocol):
-    """A piece of work given to a device."""
+    """A piece of work that has been submitted to a device; *done* gets its outcome."""
 
     done: asyncio.Future[Outcome]
 
@@ -64,24 +71,32 @@ P = TypeVar("P", bound=WorkPiece)
 
 
 class BaseNode(Generic[S, P]):
-    """The operations of one node. A backend supplies `_post`, and its device's `_submit` and `_call_off`.
+    """The operations of one node. A backend supplies `_post`, `_submit` and `_call_off`.
 
-    An algorithm gets this object, and no public name leads to anything else of the backend.
+    An algorithm gets this object. No public name leads to any other part of the backend.
     """
 
+    fast: Shortcuts | None
+    _together: RoundsAhead | None = None
+
     def __init__(self, rank: int, names: Sequence[str], seed: int, recorder: Recorder, inbox: Inbox) -> None:
-        self.rank, self.size, self.name = rank, len(names), names[rank]
+        self.rank = rank
+        self.size = len(names)
+        self.name = names[rank]
         self.rng = NodeRandom(seed, self.name)
         self.recorder = recorder
-        self._inbox, self._now = inbox, recorder.now
-        self._news: PeerNews = inbox
+        self._inbox = inbox
+        self._now = recorder.now
+        self._news = inbox.news
 
     @property
     def peers(self) -> tuple[int, ...]:
         return self._inbox.peers
 
     async def send(self, to: int, tag: str, content: Sendable) -> None:
-        payload = as_payload(content)
+        if self._together is not None and self._together.entered:
+            await self._together.leave()
+        payload = content if isinstance(content, Payload) else as_payload(content)
         self._inbox.check_peer(to)
         if self._news.has_news:
             await self._check_reach(to)
@@ -103,8 +118,10 @@ class BaseNode(Generic[S, P]):
             self._forget(sending)
         self.recorder.span("send", start_s, sending.left_s, to, tag, sending.size_bytes)
 
-    async def exchange(self, to: int, source: int, tag: str, content: Sendable) -> Message:
-        """See simcluster.transport.OptionalVerbs."""
+    async def _exchange(self, to: int, source: int, tag: str, content: Sendable) -> Message:
+        """Send to *to* and receive from *source* at the same time: see simcluster.shortcuts."""
+        if self._together is not None and self._together.entered:
+            await self._together.leave()
         payload = as_payload(content)
         self._inbox.check_peer(to)
         if self._news.has_news:
@@ -116,15 +133,15 @@ class BaseNode(Generic[S, P]):
         injected = sending.injected
         try:
             message = await self._inbox.take(source, tag, partial(self._join, to, sending))
-            self.recorder.received(message.size_bytes)
-            self.recorder.span("recv", start_s, self._now(), message.source, message.tag, message.size_bytes)
+            self.recorder.recv(start_s, message)
             if not injected.done():
                 await injected
             injected.result()
         except BaseException as error:
             sending.withdraw()
-            if injected.done() and not injected.cancelled():
-                injected.exception()  # it may have failed for the same reason, which is reported once
+            # The send may have failed for the same reason: raise that error only once.
+            if injected.done() and not injected.cancelled() and injected.exception() is None:
+                self.recorder.span("send", start_s, sending.left_s, to, tag, sending.size_bytes)
             if isinstance(error, ConnectionError):
                 raise self._lost(to, sending, str(error)) from None
             raise
@@ -134,10 +151,11 @@ class BaseNode(Generic[S, P]):
         return message
 
     async def recv(self, source: int | Any_ = ANY, tag: str | Any_ = ANY) -> Message:
+        if self._together is not None and self._together.entered:
+            await self._together.leave()
         start_s = self._now()
         message = await self._inbox.take(source, tag)
-        self.recorder.received(message.size_bytes)
-        self.recorder.span("recv", start_s, self._now(), message.source, message.tag, message.size_bytes)
+        self.recorder.recv(start_s, message)
         return message
 
     async def compute(self, work: Callable[..., T], *args: Any, cost: Cost, **kwargs: Any) -> T:
@@ -158,7 +176,10 @@ class BaseNode(Generic[S, P]):
     # supplied by a backend
 
     def _post(self, to: int, tag: str, payload: Payload) -> S | None:
-        """Put a message on its stream, its tensors copied or frozen; return None if there is nothing to wait for."""
+        """Put a message on its stream, with its tensors copied or frozen.
+
+        Return None if the sender need not wait.
+        """
         raise NotImplementedError
 
     def _submit(self, work: Callable[[], Any]) -> P:
@@ -178,12 +199,12 @@ class BaseNode(Generic[S, P]):
             raise self._inbox.error(to)
 
     def _lost(self, to: int, sending: S, reason: str) -> PeerLost:
-        """Return the error of *sending*, which could not leave because *to* is gone."""
+        """Return the error of *sending*, which failed because *to* is gone."""
         self._inbox.lose(to, reason)
         return self._inbox.error(to)
 
     def _join(self, to: int, sending: S, receiver: Waiting) -> None:
-        """Let *receiver* fail with *sending*: both are halves of one exchange."""
+        """Make *receiver* fail if *sending* fails: they are the two halves of an exchange."""
 
         def failed(injected: asyncio.Future[None]) -> None:
             if not (receiver.done() or injected.cancelled()) and (error := injected.exception()) is not None:

@@ -1,4 +1,4 @@
-"""The options of a backend: fields of a dataclass, read as a document's keys are."""
+"""The options of a backend: fields of a dataclass, validated like the keys of a document."""
 
 from __future__ import annotations
 
@@ -14,15 +14,16 @@ from simcluster.documents.yaml import describe
 from simcluster.errors import Problem, closest, nearest, raise_all
 from simcluster.fault_plans.kinds import DEAD_S, LIMITS_S
 from simcluster_backends.common.inbox import INBOX_BYTES
+from simcluster_backends.common.shortcuts import ShortcutChoice
 
 T = TypeVar("T")
 
 GRACE_S = 30.0
-"""Time that an algorithm may take to end after its time is up: real clocks differ, and it may clean up."""
+"""The time that an algorithm has to end after `stop.time`: clocks differ, and it may clean up."""
 
 
 def seconds(most: float = LIMITS_S[1]) -> ValueValidator:
-    """Validate a time."""
+    """Return a validator for a duration of at most *most* seconds."""
     least = LIMITS_S[0]
     expected = f"a number of seconds from {least:g} to {most:.15g}"
     return number(lambda value: least <= value <= most, expected, minimum=least, maximum=most)
@@ -34,13 +35,17 @@ RestartCount = Annotated[int, whole(0, 1_000_000)]
 
 @dataclass(frozen=True, kw_only=True)
 class NodeOptions:
-    """Limits of a run on processes.
+    """The options of a run on processes.
 
-    A node is dead after *dead_s* without a heartbeat. A run ends in NeverFinished if its start takes longer than
-    *start_s*; if for *stuck_s* every node waits and nothing moves; if for *idle_s* no work is done and nothing
-    recorded; if one node's event loop does not turn for *loop_s*; or if an algorithm has not ended after *limit_s*, by
-    default GRACE_S after the experiment's `stop.time`, if set. A node accepts *inbox_bytes* from one peer before its
-    algorithm has received them. *portable* kernels are those that every x86-64 machine has.
+    A node is dead after *dead_s* without a heartbeat. A run ends in NeverFinished in five cases:
+    its start takes longer than *start_s*; for *stuck_s*, every node waits and nothing moves; for
+    *idle_s*, no work is done and nothing is recorded; a node's event loop does not turn for
+    *loop_s*; or an algorithm has not ended after *limit_s*. The default of *limit_s* is GRACE_S
+    after the experiment's `stop.time`, or no limit.
+
+    A node holds at most *inbox_bytes* of unread messages from one peer. With *portable*,
+    kernels use only instructions that every x86-64 machine has. *shortcuts* is explained in
+    shortcuts.py.
     """
 
     heartbeat_s: Seconds = 0.5
@@ -52,6 +57,7 @@ class NodeOptions:
     limit_s: Annotated[float | None, seconds()] = None
     inbox_bytes: Annotated[int, whole(1, 2**50)] = INBOX_BYTES
     portable: Flag = False
+    shortcuts: ShortcutChoice = True
 
     def until(self, time_s: float | None) -> Self:
         """Return these options, with a limit for an experiment that stops after *time_s*."""
@@ -59,16 +65,17 @@ class NodeOptions:
 
 
 def check(kind: type, given: Mapping[str, Any], backend: str) -> None:
-    """Raise UsageError listing every option *given* that is invalid for any job."""
+    """Raise UsageError with all options in *given* that *backend* rejects, whatever the job."""
     problems: list[Problem] = []
     options_of(kind, given, backend, problems)
     raise_all(problems)
 
 
 def options_of(kind: type[T], given: Mapping[str, Any], backend: str, problems: list[Problem]) -> T:
-    """Return the options *kind* that are *given* and right; add what is wrong with the others to *problems*.
+    """Return *given* as options of class *kind*; invalid ones keep their defaults.
 
-    *kind* may have other names of options that are *read_elsewhere*, and a *hint* for one that is like no other.
+    Add the problems of invalid options to *problems*. *kind* may have *read_elsewhere*, valid names
+    that are not fields, and *hint*, a string to add for names that resemble no option.
     """
     plain = {name: str(value) if isinstance(value, Path) else value for name, value in given.items()}
     made: Any = kind

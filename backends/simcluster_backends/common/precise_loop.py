@@ -1,7 +1,7 @@
-"""Event loops with a clock and timers that are exact to microseconds: neither uvloop's nor asyncio's own are.
+"""Event loops with clocks and timers exact to microseconds, unlike those of uvloop and asyncio.
 
-uvloop's clock and timers have whole milliseconds, and epoll, below asyncio's own loop, waits for whole milliseconds. A
-timer here sleeps until the last of those before it is due, and then lets the loop turn until it is.
+uvloop's clock and timers count whole milliseconds. So does epoll, on which asyncio's loop waits. A
+timer here sleeps until the last whole millisecond before it is due, and then spins the loop.
 """
 
 from __future__ import annotations
@@ -11,17 +11,21 @@ import sys
 from collections.abc import Callable
 from contextvars import Context
 from time import monotonic
-from typing import Any, Final
+from typing import Any
 
-TICK_S: Final = 1e-3
-"""The resolution of the timers below."""
+TICK_S = 1e-3
+"""The resolution of the timers of uvloop and epoll."""
 
-EXACT_S: Final = 0.05
-"""Longer waits end up to two ticks late: the last part of a wait keeps a core busy, and here it is 2 % or less."""
+EXACT_S = 0.05
+"""The longest wait that is exact: longer ones end up to two ticks late.
+
+An exact wait keeps a core busy for its last tick. In a longer wait, a tick is 2 % of the time or
+less, and is not worth that.
+"""
 
 
 class MicrosecondTimer(asyncio.TimerHandle):
-    """A timer that is set in parts; *part* is the handle of the present one."""
+    """A timer that waits in several parts; *part* is the handle of the current part."""
 
     part: Any = None
 
@@ -31,7 +35,11 @@ class MicrosecondTimer(asyncio.TimerHandle):
 
 
 def precise(base: type[Any], *, waits: bool) -> type[Any]:
-    """Return *base*, a loop of asyncio or uvloop, with an exact clock. *waits*: its timers take delays, not times."""
+    """Return a subclass of *base*, a loop class of asyncio or uvloop, with an exact clock and
+    timers.
+
+    With *waits*, timers of *base* are set by their delay, not by their time.
+    """
 
     def set_part(loop: Any, timer: MicrosecondTimer) -> None:
         left_s = timer.when() - monotonic()
@@ -49,7 +57,10 @@ def precise(base: type[Any], *, waits: bool) -> type[Any]:
             timer._run()
 
     class MicrosecondLoop(base):  # type: ignore[misc]
-        """A loop with a clock and timers to the microsecond. No method calls another that a subclass may override."""
+        """A loop with a clock and timers exact to microseconds.
+
+        No method calls another one through `self`, because a subclass may override the other.
+        """
 
         def time(self) -> float:
             return monotonic()
@@ -68,7 +79,7 @@ def precise(base: type[Any], *, waits: bool) -> type[Any]:
 
 
 def asyncios_own() -> type[asyncio.AbstractEventLoop]:
-    """Return this platform's loop of asyncio, with an exact clock."""
+    """Return asyncio's loop class for this platform, with an exact clock and timers."""
     if sys.platform == "win32":
         return precise(asyncio.ProactorEventLoop, waits=False)
     return precise(asyncio.SelectorEventLoop, waits=False)

@@ -1,4 +1,4 @@
-"""A node in real time: its work runs in a thread, and a watchdog follows its algorithm's progress."""
+"""A node in real time: its work runs in a thread, and a watchdog reads its algorithm's progress."""
 
 from __future__ import annotations
 
@@ -40,26 +40,32 @@ S = TypeVar("S", bound=NumberedSend)
 
 
 class NodeActivity:
-    """An algorithm's progress: *recorded* counts its records, *sending* has (to, tag, bytes) of its pending sends."""
+    """An algorithm's progress, for the watchdog. *recorded* counts the calls of `record`.
+
+    *sending* maps the number of each pending send to (to, tag, bytes).
+    """
 
     def __init__(self, inbox: Inbox, device: NodeDevice, recorder: Recorder) -> None:
-        self.inbox, self.device, self.recorder = inbox, device, recorder
+        self.inbox = inbox
+        self.device = device
+        self.recorder = recorder
         self.recorded = self.sends = 0
         self.sending: dict[int, tuple[int, str, int]] = {}
 
     def progress(self, moved: int, *, ended: bool = False) -> NodeProgress:
-        """Return the node's progress; *moved* counts activity on its connections."""
+        """Return the node's progress. *moved* counts the activity on its connections."""
         done = self.device.ended + self.recorded
         moved += done + self.recorder.record.bytes_received
         computing = self.device.computing + self.device.is_judging
         return NodeProgress(moved, done, computing, self._pending(), ended)
 
     def waits(self) -> list[str]:
-        """Describe all that the node waits for, its device included."""
+        """Describe everything that the node waits for, including its device."""
         return [*(["a piece of its work"] if self.device.computing else []), *self._pending()]
 
     def _pending(self) -> list[str]:
-        pending = list(self.sending.values())  # at once: other threads ask, while the loop adds and removes
+        # Copy in one step: this may run in another thread, while the loop changes the dict.
+        pending = list(self.sending.values())
         sends = [f"send(to={to}, tag={tag!r}, {size_bytes} B)" for to, tag, size_bytes in pending]
         return self.inbox.mailbox.describe() + sends
 
@@ -80,7 +86,8 @@ class RealNode(BaseNode[S, DeviceWork]):
 
     async def recv(self, source: int | Any_ = ANY, tag: str | Any_ = ANY) -> Message:
         if isinstance(tag, str) and tag.startswith(OWN_TAGS):
-            return await super().recv(source, tag)  # the library listens, and the algorithm does not wait
+            # A wait of the library for its own message does not count as a wait of the algorithm.
+            return await super().recv(source, tag)
         shares = self._activity.device.shares
         shares.begin(WAITING)
         try:
@@ -88,11 +95,11 @@ class RealNode(BaseNode[S, DeviceWork]):
         finally:
             shares.end(WAITING)
 
-    async def exchange(self, to: int, source: int, tag: str, content: Sendable) -> Message:
+    async def _exchange(self, to: int, source: int, tag: str, content: Sendable) -> Message:
         shares = self._activity.device.shares
         shares.begin(WAITING)
         try:
-            return await super().exchange(to, source, tag, content)
+            return await super()._exchange(to, source, tag, content)
         finally:
             shares.end(WAITING)
 

@@ -1,4 +1,4 @@
-"""How a real node's time divides: a device that computes, sends in flight, receives that wait."""
+"""The shares of a real node's time: computing, sending, waiting."""
 
 from __future__ import annotations
 
@@ -6,20 +6,25 @@ import time
 from collections.abc import Callable
 
 COMPUTING, SENDING, WAITING, _NOTHING = range(4)
-"""A node's activities; the first one in progress counts. Plain numbers: a message begins and ends two of them."""
+"""A node's activities. If several are in progress, the one with the lowest number counts.
+
+They are plain numbers, not an Enum, for speed: each message begins and ends two activities.
+"""
 
 
 class TimeShares:
-    """Seconds of a node's time by what it did, operations in progress included.
+    """The seconds of a node's time by activity, including operations in progress.
 
-    Each moment counts once: as computing if the device works, else as sending if a send is in flight, else as waiting
-    if a receive waits. Only the event loop's thread changes it; any thread may read `totals`.
+    Each moment counts once: as computing if the device works, else as sending if a send is in
+    flight, else as waiting if a receive waits. Only the event loop's thread may call `begin` and
+    `end`; any thread may call `totals`.
     """
 
     def __init__(self, now: Callable[[], float] = time.perf_counter) -> None:
         self._now = now
         self._open = [0] * _NOTHING
-        # (what counts, since when, seconds before that), replaced as one: a reader sees no half of a change.
+        # (current activity, its start, seconds before it), replaced as a whole: a reader in
+        # another thread never sees half of a change.
         self._noted: tuple[int, float, list[float]] = (_NOTHING, now(), [0.0] * _NOTHING)
 
     def begin(self, kind: int) -> None:
@@ -31,11 +36,16 @@ class TimeShares:
         pending = self._open
         pending[kind] -= 1
         if kind == self._noted[0] and not pending[kind]:
-            # Unrolled: this is on the way of every message.
-            self._note(0 if pending[0] else 1 if pending[1] else 2 if pending[2] else _NOTHING)
+            # Find the first activity in progress, unrolled: this runs for every message.
+            if pending[COMPUTING]:
+                self._note(COMPUTING)
+            elif pending[SENDING]:
+                self._note(SENDING)
+            else:
+                self._note(WAITING if pending[WAITING] else _NOTHING)
 
     def totals(self) -> list[float]:
-        """Return the seconds of each so far: computing, sending, waiting."""
+        """Return the seconds so far: [computing, sending, waiting]."""
         kind, since_s, before = self._noted
         found = before.copy()
         if kind != _NOTHING:

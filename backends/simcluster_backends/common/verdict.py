@@ -1,4 +1,4 @@
-"""Which of all failures is a run's error, and which nodes were lost along the way: one rule for every backend."""
+"""Decide which failure is a run's error, and which nodes were lost: one rule for every backend."""
 
 from __future__ import annotations
 
@@ -12,11 +12,13 @@ from simcluster_backends.common.failure import LEFT, Failure
 
 
 class FailureReport(NamedTuple):
-    """The algorithm of *rank* raised *lost*, or another error if that is None.
+    """The failure of *rank*: its algorithm raised *lost*, or if None, another error, or it died.
 
-    *is_cut*: the plan had cut the node off from the lost peer. *absence* is why the node was absent before, None if it
-    was there from the beginning. *others_ended*: all nodes that ended well had done so before; *ended_well* had. A
-    candidate for the run's error has *error*. *at_s* is when it happened, by the run's clock.
+    *is_cut* means that the plan had cut the node off from the lost peer. *absence* is the reason
+    why the node was absent before, None if it was present from the beginning. *others_ended* means
+    that no node has ended well since this failure; *ended_well* is the number of nodes that had
+    ended well before it. *error* is set if this failure can be the run's error. *at_s* is the time
+    of the failure in the run.
     """
 
     rank: int
@@ -30,15 +32,15 @@ class FailureReport(NamedTuple):
 
     @property
     def is_death(self) -> bool:
-        """Whether the node is gone, and has not raised."""
+        """Whether the node died, instead of raising an error."""
         return self.lost is None and isinstance(self.error, PeerLost)
 
 
 def excuse(report: FailureReport) -> str | None:
-    """Return why the node of *report* is lost, or None if its error fails the run.
+    """Return the reason why the node of *report* counts as lost; None if its failure fails the run.
 
-    A node that joined late or rejoined is lost with any peer that it needs; so is one that the plan has cut off from
-    that peer. A bug in any node fails the run.
+    A node that joined late, or rejoined, counts as lost if it needs a lost peer. So does a node
+    that the plan has cut off from that peer. Any other error in a node fails the run.
     """
     if report.lost is None:
         return None
@@ -48,9 +50,10 @@ def excuse(report: FailureReport) -> str | None:
 
 
 def excuses(reports: Iterable[FailureReport], *, any_ended_well: bool) -> dict[int, str]:
-    """Return why each node of *reports* that has an `excuse` is lost, by rank.
+    """Return the `excuse` of each node of *reports* that has one, by rank.
 
-    If no node has ended well, the run has failed, possibly because of a late node's error.
+    If no node has ended well, only planned cut-offs are excuses: the error of a late node may be
+    the cause.
     """
     given = {report.rank: excuse(report) for report in reports if any_ended_well or report.is_cut}
     return {rank: why for rank, why in given.items() if why is not None}
@@ -58,32 +61,32 @@ def excuses(reports: Iterable[FailureReport], *, any_ended_well: bool) -> dict[i
 
 @dataclass
 class Verdict:
-    """Collect failures; `error` is what ended the run, `lost` the nodes it lost.
+    """The failures of a run: `error` is the one that ended the run, `lost` the nodes that it lost.
 
-    With *in_order*, reports come in order of occurrence, as only a simulator can ensure, and the first is the cause.
-    On real nodes the survivors of a dead node, and theirs in turn, may report before the death is known. So the error
-    is the first unplanned death or failure of a node's own code, by the times given with them, since a later one may be
-    reported sooner; else the planned death or cut that a survivor could not do without; else the first report. Deaths
-    alone are no error if a node has ended well and none has failed: the others did without them.
+    With *in_order*, reports come in order of occurrence, and the first is the cause. Only a
+    simulator can ensure this. On real nodes, survivors of a dead node, and their peers in turn, may
+    report before the death is known. So the error is the first of these that exists: the earliest
+    unplanned death or failure of a node's own code, by the times in the reports; the planned death
+    of a node, or cut-off from a node, that a survivor needed; the first report. Deaths alone are no
+    error if a node has ended well and none has failed: the survivors did not need the dead nodes.
 
-    *planned* has the ranks that the fault plan kills; *cut_off* returns whether it has cut two ranks off from each
-    other. `excuses` decides which reports are not failures. A node that left on request is no failure; one that
-    returns is no longer lost.
+    *planned* has the ranks that the fault plan kills. *cut_off* returns whether the plan has cut
+    two ranks off from each other. `excuses` decides which reports do not count as failures. A node
+    that left on request has not failed. A node that returns is no longer lost.
     """
 
     names: list[str]
     planned: Container[int] = ()
     cut_off: Callable[[int, int], bool] = lambda a, b: False
     in_order: bool = False
-    own: RunError | None = None  # of the judging process: a failed start, or a limit reached
-    has_failed: bool = False  # a node has, against the plan
+    own: RunError | None = None  # the judging process's error: a failed start, or an exceeded limit
+    has_failed: bool = False  # whether a node has failed against the plan
     _deaths: dict[int, str] = field(default_factory=dict)
     _causes: list[FailureReport] = field(default_factory=list)
     _ended_well: int = 0
-    _left: bool = False  # a node has
-    _before: dict[int, tuple[str, FailureReport | None]] = field(
-        default_factory=dict
-    )  # by rank: why a node now back was lost
+    _left: bool = False  # whether a node has left on request
+    # Rank that has come back -> the reason for its absence, and the report of its unplanned death.
+    _before: dict[int, tuple[str, FailureReport | None]] = field(default_factory=dict)
 
     def died(self, rank: int, reason: str, at_s: float = 0.0) -> None:
         self._deaths.setdefault(rank, reason)
@@ -108,7 +111,9 @@ class Verdict:
         self._before[rank] = reason, death
 
     def never_came(self, rank: int, reason: str, *, planned: bool) -> None:
-        """Record that the run ended without *rank*, absent for *reason*; *planned*: it was expected to come."""
+        """Record that the run ended without *rank*, absent for *reason*.
+
+        *planned* says whether *rank* was expected to come."""
         if planned:
             self._deaths[rank] = too_late(reason)
         elif reason == ABSENT:
@@ -124,7 +129,7 @@ class Verdict:
         elif failure.kind == "failed":
             self.raised(rank, NodeFailed(rank, self.names[rank], failure.details or failure.text), at_s)
         else:
-            self.has_failed = True  # it was stopped, which is not a cause
+            self.has_failed = True  # "stopped": the judging process ended it, so it is not a cause
 
     def left(self, rank: int, reason: str) -> None:
         """Record that *rank* left on request."""
@@ -143,11 +148,12 @@ class Verdict:
         if excuse(report) is None:
             self.has_failed = True
         elif death is not None:
-            self._causes.append(death)  # unplanned, and not made up for
+            # The node came back, but could not take part: its unplanned death counts after all.
+            self._causes.append(death)
 
     @property
     def is_lost(self) -> bool:
-        """Whether something unplanned has gone wrong."""
+        """Whether a failure or death has occurred that was not planned."""
         return self.has_failed or any(cause.lost is None for cause in self._causes)
 
     @property
@@ -161,14 +167,14 @@ class Verdict:
         if cut and len(missed) == len(rest) and (missed or not self.any_ended_well):
             return cut[min(cut)]
         if self.any_ended_well and all(cause.is_death for cause in rest):
-            return None  # no node that is left needed the lost ones
+            return None  # no survivor needed the lost nodes
         if rest:
             return rest[0].error if self.in_order else self._likeliest(rest)
         return NobodyLeft(self._by_name(self._deaths)) if self._left and not self.any_ended_well else None
 
     @property
     def lost(self) -> dict[str, str]:
-        """The nodes that did not take part to the end, and why, by name."""
+        """Name of each node that did not take part to the end -> the reason."""
         excused = self._excused()
         if self.error is not None:
             late = {cause.rank for cause in self._causes if cause.absence is not None}
@@ -187,7 +193,7 @@ class Verdict:
         return PeerLost(dead.rank, dead.name, self._deaths[dead.rank]) if dead is not None else losses[0]
 
     def _excused(self) -> dict[int, str]:
-        """Return why nodes are lost without having failed, by rank."""
+        """Return the reasons, by rank, of the nodes that are lost but have not failed the run."""
         well, lost = self._ended_well, [cause for cause in self._causes if cause.lost is not None]
         reports = [cause._replace(others_ended=cause.ended_well == well) for cause in lost]
         return dict(sorted(excuses(reports, any_ended_well=self.any_ended_well).items()))
@@ -196,5 +202,5 @@ class Verdict:
         return {self.names[rank]: reason for rank, reason in reasons.items()}
 
     def _name(self, rank: int) -> str:
-        """Return the name of *rank*, which an algorithm's own PeerLost may have made up."""
+        """Return the name of *rank*, or "": an algorithm's own PeerLost may have any rank."""
         return self.names[rank] if 0 <= rank < len(self.names) else ""

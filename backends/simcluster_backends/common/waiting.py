@@ -1,4 +1,4 @@
-"""What a node waits for, where, and what lies unread meanwhile: a line of the report of a run that does not end."""
+"""Describe a node that hangs: its waits, their locations in the code, and its unread messages."""
 
 from __future__ import annotations
 
@@ -7,13 +7,16 @@ from collections.abc import Iterable, Iterator, Sequence
 from types import CoroutineType, FrameType
 from typing import Any
 
-from simcluster.process.places import is_library, is_own, original, with_line, written
+from simcluster.process.own_frames import is_library, is_own, original, with_line, written
 
 WAITS_AT = "waits_at"
-"""A coroutine that waits for a program elsewhere has a variable of this name, with the place in that program."""
+"""The name of a local variable in coroutines that wait on behalf of another program.
+
+Its value is the location in the code at which that program waits.
+"""
 
 MOST_PLACES = 4
-"""Limit on the places that a line lists."""
+"""The maximum number of locations that a line lists."""
 
 
 def wait_in_words(
@@ -23,7 +26,7 @@ def wait_in_words(
     unread: Sequence[str],
     unknown: str = "something outside the transport",
 ) -> str:
-    """Return the line of the node *label*; *unknown* is what it waits for if there are no *waits*."""
+    """Return the line that node *label* waits for *waits*, or for *unknown* if there are none."""
     text = f"{label} waits for {', '.join(waits) or unknown}"
     if places:
         text += f" at {' and '.join(map(original, places))}"
@@ -31,9 +34,10 @@ def wait_in_words(
 
 
 def waiting_at(tasks: Iterable[asyncio.Task[Any]]) -> list[str]:
-    """Return where *tasks* wait, "file:line (function): `text`": in user code, or in the library if none does there.
+    """Return the locations at which *tasks* wait, each as "file:line (function): `source`".
 
-    It may be called in any thread.
+    They are in user code, or in the library if no task waits in user code. At most MOST_PLACES are
+    returned. Safe in any thread.
     """
     own, ours = set(), set()
     for task in tasks:
@@ -47,7 +51,7 @@ def waiting_at(tasks: Iterable[asyncio.Task[Any]]) -> list[str]:
 
 
 def _awaiting(task: asyncio.Task[Any]) -> Iterator[FrameType]:
-    """Yield the frames of the coroutines that wait for one another, from *task* inwards."""
+    """Yield the frames of *task*'s coroutine, of the coroutine that it awaits, and so on."""
     awaited: Any = task.get_coro()
     while isinstance(awaited, CoroutineType):
         if (frame := awaited.cr_frame) is not None:

@@ -1,4 +1,4 @@
-"""When to stop a run on real nodes: nothing moves, no work is done, or its time is up."""
+"""Decide when to stop a run on real nodes: nothing moves, no work is done, or its time is up."""
 
 from __future__ import annotations
 
@@ -7,9 +7,10 @@ from typing import NamedTuple
 
 
 class NodeProgress(NamedTuple):
-    """A node's progress: *moved* grows with any activity, *done* with work and records; *computing* counts pieces.
+    """A node's progress: *moved* grows with any activity, *done* with finished work and records.
 
-    *waits* describes what else its algorithm waits for, and *ended* says whether that has ended.
+    *computing* counts unfinished pieces of work. *waits* describes what else the algorithm waits
+    for. *ended* is whether the algorithm has ended.
     """
 
     moved: int = 0
@@ -20,26 +21,30 @@ class NodeProgress(NamedTuple):
 
 
 class Watchdog:
-    """Judge a run that began at *now_s*, by any clock. *nodes* are all that ever were, *live* those that still are.
+    """A monitor of the progress of a run that began at *now_s*, on any clock in seconds.
 
-    The others are the options of a backend that end a run; *limit_s* is None for no limit.
+    *stuck_s*, *idle_s* and *limit_s* are fields of NodeOptions; *limit_s* may be None, for no
+    limit. In the methods, *nodes* has all nodes that ever took part, *live* those that still do.
     """
 
     def __init__(self, stuck_s: float, idle_s: float, limit_s: float | None, now_s: float) -> None:
-        self._stuck_s, self._idle_s, self._limit_s = stuck_s, idle_s, limit_s
+        self._stuck_s = stuck_s
+        self._idle_s = idle_s
+        self._limit_s = limit_s
         self._began_s = self._moved_s = self._done_s = now_s
         self._moved = self._done = -1
 
     def forgive(self, now_s: float) -> None:
-        """Restart the timers at *now_s*: the watching process was itself asleep."""
+        """Restart the timers at *now_s*, because the watching process was itself suspended."""
         self._moved_s = self._done_s = now_s
 
     def standstill(
         self, nodes: Sequence[NodeProgress], live: Sequence[NodeProgress], now_s: float, *, expects: bool = False
     ) -> str:
-        """Return why the run makes no progress, or "". A run that *expects* a node may wait for it.
+        """Return the reason to end a run without progress, or "".
 
-        A run that polls, plays ping-pong or computes forever is idle; the evaluation at the end is not.
+        A run that *expects* a node to join may wait for that node. A run that polls, passes
+        messages around or computes forever is idle. A run that evaluates after its end is not.
         """
         moved, done = sum(node.moved for node in nodes), sum(node.done for node in nodes)
         if moved != self._moved or expects or any(node.computing or not node.waits for node in live):
@@ -53,7 +58,7 @@ class Watchdog:
         return ""
 
     def over_time(self, live: Sequence[NodeProgress], now_s: float) -> str:
-        """Return that an algorithm has exceeded its time limit, or ""."""
+        """Return a message if an algorithm has exceeded the limit *limit_s*, or else ""."""
         limit_s = self._limit_s
         if limit_s is None or now_s - self._began_s <= limit_s or all(node.ended for node in live):
             return ""

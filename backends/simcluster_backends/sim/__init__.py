@@ -1,6 +1,7 @@
-"""The simulator: all nodes in one asyncio loop on SimPy's clock. `run_cluster` is the only entry point.
+"""The simulator: all nodes run in one asyncio loop on SimPy's clock.
 
-It is imported at its first use, since it needs torch; flows without an algorithm (plain_flows.py) do not.
+The names in `__all__` are imported on first use, because they need torch. plain_flows.py, which
+simulates flows without an algorithm, does not need it.
 """
 
 from __future__ import annotations

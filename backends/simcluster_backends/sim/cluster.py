@@ -1,11 +1,11 @@
-"""A simulated cluster: start and end all nodes in one loop, and report what each waits for in a deadlock."""
+"""A simulated cluster: start and end all nodes in one loop, and describe a deadlock."""
 
 from __future__ import annotations
 
 import asyncio
 import contextvars
 from collections.abc import Awaitable, Callable, Iterable, Sequence
-from contextlib import suppress
+from contextlib import AbstractContextManager, nullcontext, suppress
 from functools import partial
 from typing import TYPE_CHECKING, Any, Protocol
 
@@ -15,19 +15,19 @@ from simcluster.process.interrupts import PATIENCE_S, CtrlC
 from simcluster.runs.record import kept_spans
 from simcluster.runs.recorder import Recorder
 from simcluster_backends.common.inbox import INBOX_BYTES
+from simcluster_backends.common.shortcuts import kept_shortcuts
 from simcluster_backends.common.waiting import wait_in_words, waiting_at
 from simcluster_backends.sim.devices import DeviceModel
+from simcluster_backends.sim.lazy_nodes import RestedTransport
 from simcluster_backends.sim.lookahead import ScheduleEntrants
 from simcluster_backends.sim.loop.clock import Endless, collected_rarely
-from simcluster_backends.sim.loop.event_loop import LoopDrained, SimLoop
-from simcluster_backends.sim.loop.tasks import SimTask
+from simcluster_backends.sim.loop.event_loop import LoopDrained, SimLoop, SimTask
 from simcluster_backends.sim.member import SimMember
 from simcluster_backends.sim.members import Members
 from simcluster_backends.sim.membership import Departure, SimMembership
 from simcluster_backends.sim.network.flows import Network
 from simcluster_backends.sim.network.models import MODELS
 from simcluster_backends.sim.network.routes import ChannelRoutes
-from simcluster_backends.sim.resting import RestedTransport
 from simcluster_backends.sim.streams import Streams
 from simcluster_backends.sim.transport import SimTransport
 
@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from simcluster.topology import Topology
 
 WORK_S = 5.0
-"""How long threaded work may take to end after Ctrl-C; a second Ctrl-C cuts it short."""
+"""Grace period for work in threads after Ctrl-C; a second Ctrl-C ends it early."""
 
 Body = Callable[[SimTransport], Awaitable[Any]]
 
@@ -53,7 +53,8 @@ class Disturbance(Protocol):
 class SimCluster:
     """The workers of *topology*, in rank order, subject to *faults*.
 
-    *inbox_bytes* and *model* default to the topology's. *rests*: each rank except 0 rests until it is sent a message.
+    *inbox_bytes* and *model* default to the topology's. With *rests*, the node of each rank except
+    0 is created only when a message is first sent to it. For *shortcuts*, see common/shortcuts.py.
     """
 
     def __init__(
@@ -66,9 +67,14 @@ class SimCluster:
         threads: int = 1,
         faults: Disturbance | None = None,
         rests: bool = False,
+        shortcuts: bool | str = True,
     ) -> None:
-        self.topology, self.seed, self._rests = topology, seed, rests
-        self.loop = SimLoop(threads, len(topology.workers))  # type: ignore[abstract]  # rejects by name any call that leaves the simulation
+        self.topology = topology
+        self.seed = seed
+        self._kept = kept_shortcuts(shortcuts)
+        self._rests = rests and "lazy" in self._kept
+        # SimLoop lacks some methods on purpose: a call that would leave the simulation raises.
+        self.loop = SimLoop(threads, len(topology.workers))  # type: ignore[abstract]
         self.network = Network(self.loop.clock)
         self.routes = ChannelRoutes(topology, seed, self.loop.clock, self.network, MODELS[model or topology.network])
         self.membership = SimMembership(len(topology.workers), self._latency_s)
@@ -78,15 +84,18 @@ class SimCluster:
         self.streams = Streams(self.loop.clock, self.network, self.routes, self.membership, self.members, limit_B)
         self.tasks: dict[int, SimTask[Any]] = {}
         self.failures: list[tuple[SimMember, BaseException]] = []  # exceptions raised by bodies, in order of time
-        self.gone: dict[int, str] = {}  # why: killed by the fault plan, not started yet, or asked to leave
-        self.has_left: set[int] = set()  # ranks that were asked to
+        # Rank -> reason, for ranks that the fault plan killed or has yet to start, or that left.
+        self.gone: dict[int, str] = {}
+        self.has_left: set[int] = set()  # ranks that have left on request
         self.faults = faults
+        self.worlds: Callable[[], AbstractContextManager[None]] = nullcontext  # entered while nodes run
         self._bodies: Sequence[Body] = ()
         self._returns: dict[int, asyncio.Future[None]] = {}  # ranks that will be restarted
-        self._ending, self._all_here = False, True
+        self._ending = False
+        self._all_here = True
         self._prepare: Callable[[SimMember], object] = lambda member: None
-        self._context: contextvars.Context | None = None  # of the run, once nodes have begun
-        for rank in range(1 if rests else len(topology.workers)):
+        self._context: contextvars.Context | None = None  # the run's context, once nodes have begun
+        for rank in range(1 if self._rests else len(topology.workers)):
             self.members[rank]
         self.together = ScheduleEntrants(self.loop, self.members, self.streams, self.membership, self.routes)
         if faults is not None:
@@ -95,7 +104,8 @@ class SimCluster:
     def run(self, bodies: Sequence[Body]) -> list[Any]:
         """Run body i as rank i to the end; return each body's result or exception.
 
-        Raise Deadlock or NeverFinished if a body cannot or does not end, KeyboardInterrupt after all have been ended.
+        Raise Deadlock if nothing can happen any more, and NeverFinished if there is no progress. On
+        Ctrl-C, end all bodies and raise KeyboardInterrupt.
         """
         assert len(bodies) == len(self.members), f"{len(bodies)} bodies for {len(self.members)} nodes"
         self._bodies = bodies
@@ -105,22 +115,24 @@ class SimCluster:
                 self._context = contextvars.copy_context()
                 if self.faults is not None:
                     self.faults.schedule()
-                with collected_rarely():
+                with self.worlds(), collected_rarely():
                     while left := [
                         future for future in (*self.tasks.values(), *self._returns.values()) if not future.done()
                     ]:
-                        # A sys.exit() stops asyncio's loop; its task raises it where that is awaited.
+                        # A sys.exit() stops asyncio's loop: start it again. SystemExit is raised
+                        # again in the task that awaits the one that called sys.exit().
                         with suppress(SystemExit):
                             self.loop.run_until_complete(asyncio.wait(left))
                 self.streams.check_balance()
                 cancelled = asyncio.CancelledError("cancelled")
                 ends = [self.tasks[rank] for rank in sorted(self.tasks)]
                 return [cancelled if task.cancelled() else task.exception() or task.result() for task in ends]
-            except LoopDrained:
-                what = f"deadlock at {self.loop.time():g} s: nothing can happen any more"
+            except LoopDrained as drained:
+                why = str(drained) or "nothing can happen any more"
+                what = f"deadlock at {self.loop.time():g} s: {why}"
                 raise Deadlock(what, self._waits()) from None
             except Endless as endless:
-                what = f"no work done and nothing recorded for a long time at {self.loop.time():g} s"
+                what = f"{endless} at {self.loop.time():g} s"
                 if endless.at_once:
                     what += ", and no time passes: a loop over `asyncio.sleep(0)` lets nothing else happen"
                 raise NeverFinished(what, self._waits()) from None
@@ -128,7 +140,7 @@ class SimCluster:
                 ctrl_c.heard()
                 for member in self.members:
                     member.recorder.is_interrupted = True
-                self.loop.workers.close(within_s=WORK_S)  # work may never end
+                self.loop.workers.close(within_s=WORK_S)  # limited, since work may never end
                 raise
             finally:
                 self._end_all()
@@ -148,13 +160,13 @@ class SimCluster:
         return [member for member in self.members if self.lives(member.rank)]
 
     def crash(self, rank: int, reason: str, fault: Fault | None = None, *, returns: bool = False) -> None:
-        """Kill the live *rank* without a goodbye; *returns* says whether `revive` will be called.
+        """Kill the live *rank* abruptly; *returns* says whether `revive` will be called.
 
-        Peers notice the end of the process one latency later, as with a FIN.
+        Peers notice the end of the process one latency later, as if by a TCP FIN.
         """
         member = self.members[rank]
         member.die(fault)
-        member.recorder.record.ended_well = False  # its result died with its process
+        member.recorder.record.ended_well = False  # its result is lost with its process
         self.gone[rank] = reason
         if returns:
             self._returns[rank] = self.loop.create_future()
@@ -164,13 +176,15 @@ class SimCluster:
         self._depart(member, reason)
 
     def leave_out(self, rank: int, fault: Fault) -> None:
-        """Leave out *rank* from the start until `revive`: no node has begun, and no peer is notified of a loss."""
+        """Keep *rank* absent from the start until `revive`; no peer is notified of a loss.
+
+        Call this before any node begins."""
         self.crash(rank, ABSENT, fault, returns=True)
         for member in self.members:
             member.inbox.misses_from_the_start(rank, ABSENT)
 
     def revive(self, rank: int) -> None:
-        """Start *rank*, which was to return, as a new incarnation; not after all others have ended."""
+        """Start *rank* as a new incarnation, unless all others are gone and one ended well."""
         self._returns.pop(rank).set_result(None)
         departed = self.membership.departed
         if len(departed) == len(self.members) and any(gone.reason == ENDED for gone in departed.values()):
@@ -189,17 +203,17 @@ class SimCluster:
         self.tasks[rank] = self._begin(member)
         for peer in self.living():
             if peer is not member:
-                arrival_s = self.loop.time() + self._latency_s(rank, peer.rank)
+                arrival_s = self.loop.time() + self._latency_s(rank, peer.rank, self.loop.time())
                 self.loop.clock.alarm_at(arrival_s, partial(peer.welcome, rank), member.recorder.incarnation)
 
-    def latency_s(self, source: int, to: int) -> float:
-        """Return the latency of the path between two ranks, which may rest."""
+    def latency_s(self, source: int, to: int, time_s: float) -> float:
+        """Return the latency from *source* to *to* at *time_s*, even if a node does not exist."""
         names = self.topology.workers
-        return self.routes.latency_s(names[source], names[to])
+        return self.routes.latency_s(names[source], names[to], time_s)
 
-    def _latency_s(self, source: int, to: int) -> float:
+    def _latency_s(self, source: int, to: int, time_s: float) -> float:
         stream = self.streams.if_used(source, to)
-        return stream.way.latency_s if stream is not None else self.latency_s(source, to)
+        return stream.way.latency_at(time_s) if stream is not None else self.latency_s(source, to, time_s)
 
     def _member(self, rank: int, device: DeviceModel, recorder: Recorder) -> SimMember:
         names = self.topology.workers
@@ -208,12 +222,10 @@ class SimCluster:
         return SimMember(rank, names, self.loop, self.streams, self.membership, device, recorder, buffer_B, cores)
 
     def _first(self, rank: int) -> SimMember:
-        """Make the first incarnation of *rank*; begin one that has rested until now."""
+        """Make the first incarnation of *rank*. If the run has begun, begin the rank, too."""
         name = self.topology.workers[rank]
-        device = self.topology.nodes[name].device
-        assert device is not None, "a worker has a device"
         recorder = Recorder(rank, name, self.loop.time, kept_spans(len(self.topology.workers)))
-        member = self._member(rank, DeviceModel(device, self.seed, name), recorder)
+        member = self._member(rank, DeviceModel(self.topology.device(name), self.seed, name), recorder)
         self._prepare(member)
         if self._context is not None:
             member.rested, member.born_s = True, 0.0
@@ -224,8 +236,8 @@ class SimCluster:
         return self.loop.begin(member, self._live(member), f"rank {member.rank} ({member.name})")
 
     async def _live(self, member: SimMember) -> Any:
-        """Run *member*'s body, then say goodbye; if the body raises, crash."""
-        node = (RestedTransport if member.rested else SimTransport)(member, self.seed, self.together)
+        """Run *member*'s body, then record the node's departure: as failed if the body raises."""
+        node = (RestedTransport if member.rested else SimTransport)(member, self.seed, self.together, self._kept)
         reason = ENDED
         try:
             try:
@@ -235,8 +247,8 @@ class SimCluster:
             if self.together.entered:
                 await self.together.leave()
             self._cancel(member, sparing=asyncio.current_task(self.loop))
-            # Drop messages to it from now on. Its send buffer need not be empty: two nodes may hold messages for each
-            # other.
+            # First drop all messages to this node, and only then flush its send buffer. Otherwise
+            # two nodes with full inboxes that hold messages for each other would deadlock.
             member.inbox.close()
             for peer in self._living(self.streams.sources(member.rank)):
                 peer.pump(member.rank)
@@ -261,14 +273,14 @@ class SimCluster:
         return result
 
     def _cancel(self, member: SimMember, sparing: object = None) -> None:
-        """Cancel the tasks of *member*, except the one to spare."""
+        """Cancel the tasks of *member* except *sparing*."""
         for task in self.loop.unfinished_of(member):
             if task is not sparing:
                 task.cancel()
 
     def _depart(self, member: SimMember, reason: str) -> None:
-        """Record that *member* is gone. Peers learn of it one latency later, after every message that it had sent."""
-        # The first departure asks all: until then no node says that it waits.
+        """Record that *member* is gone. Peers learn of this after all messages that it has sent."""
+        # The first departure concerns all ranks: the membership knows no listeners before it.
         concerned = {peer.rank for peer in self.members} if self._all_here else self.streams.sources(member.rank)
         self._all_here = False
         self.membership.departs(member.rank, Departure(self.loop.time(), reason))
@@ -277,7 +289,8 @@ class SimCluster:
         for peer in self._living(concerned | self.membership.listeners(member.rank, any_too)):
             peer.expect_news_of(member.rank)
         if self._rests and member.rank == 0 and (witness := self.members.first_resting()) is not None:
-            self.members[witness]  # it ends now, and the others that rest as it does: see records_of
+            # Make one resting rank, which ends now: `records_of` copies its record for the others.
+            self.members[witness]
 
     def _living(self, ranks: Iterable[int]) -> list[SimMember]:
         return [self.members[rank] for rank in sorted(ranks) if self.lives(rank)]
@@ -285,29 +298,29 @@ class SimCluster:
     def _end_all(self) -> None:
         """Cancel all remaining tasks, so that none is destroyed while pending."""
         self._ending = True
-        for _ in range(100):  # a task may refuse once or twice
+        for _ in range(100):  # a task may suppress a cancellation once or twice
             left = self.loop.unfinished()
             if not left:
                 break
             for task in left:
                 task.cancel()
             self.loop.call_soon(self.loop.stop)
-            with suppress(SystemExit, KeyboardInterrupt):  # a TaskGroup reraises what ended it
+            with suppress(SystemExit, KeyboardInterrupt):  # a TaskGroup may raise either again
                 self.loop.run_forever()
         for task in left:
-            # It ignores cancellation, or lost its next step to a Ctrl-C. Closing its coroutine at interpreter exit
-            # would be too late: it may still use tensors that are being destroyed.
+            # The task ignores cancellation, or lost its next step to a Ctrl-C. Close its coroutine
+            # now: at interpreter exit, it might use tensors that are being destroyed.
             with suppress(BaseException):
                 if (coroutine := task.get_coro()) is not None:
                     coroutine.close()
             task._log_destroy_pending = False  # type: ignore[attr-defined]
         for task in self.tasks.values():
             if task.done() and not task.cancelled():
-                task.exception()  # seen: it is part of the outcome
+                task.exception()  # mark it as retrieved, so that asyncio does not log it
         self.loop.close()
 
     def _waits(self) -> list[str]:
-        """Return one line per unfinished rank: what it waits for, and where."""
+        """Return a line per unfinished rank: what it waits for, and where in the code."""
         lines = []
         for node in self.members:
             if not (task := self.tasks[node.rank]).done():

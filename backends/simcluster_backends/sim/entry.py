@@ -1,4 +1,4 @@
-"""What the library asks of the simulator. Everything is imported when it is asked for: flows alone need no torch."""
+"""The entry point of the simulator. It imports modules on demand: plain flows need no torch."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 class SimulatorEntry(Simulator):
-    """All nodes in one asyncio loop on SimPy's clock."""
+    """The backend that simulates all nodes in one asyncio loop on SimPy's clock."""
 
     module = "simcluster_backends.sim.run"
 

@@ -1,4 +1,4 @@
-"""The nodes of a cluster by rank; one that rests is made when a message is first sent to it."""
+"""The nodes of a cluster by rank. A resting node is made when a message is first sent to it."""
 
 from __future__ import annotations
 
@@ -10,10 +10,15 @@ if TYPE_CHECKING:
 
 
 class Members:
-    """The current incarnation of each of *size* ranks, made by *make* when first asked for. Iterating yields those."""
+    """The nodes of *size* ranks, each in its current incarnation.
+
+    *make* makes the node of a rank when it is first looked up. Iteration and `in` ignore nodes that
+    have not been made.
+    """
 
     def __init__(self, size: int, make: Callable[[int], SimMember]) -> None:
-        self._size, self._make = size, make
+        self._size = size
+        self._make = make
         self._made: dict[int, SimMember] = {}
 
     def __len__(self) -> int:

@@ -1,4 +1,4 @@
-"""A message on its way out of a node, and the send buffers of its operating system."""
+"""The outgoing messages of a node, and the send buffers of its operating system."""
 
 from __future__ import annotations
 
@@ -16,10 +16,11 @@ if TYPE_CHECKING:
 
 
 class SimSend(msgspec.Struct, eq=False):
-    """A message on its way out: *injected* is done when its last byte has left, at *left_s*. It may be of star.py.
+    """An outgoing message: *injected* is done when its last byte has left, at *left_s*.
 
-    *take_back* is its stream's `withdraw`. *partner* is the receiver of the same exchange, which fails with it. For a
-    message that *is_held* by a send buffer, a sender waits only for its own overhead: *on_prepared* is called then.
+    *take_back* is the `withdraw` of the stream. *partner* is the receive of the same exchange,
+    which fails if the send fails. If a send buffer holds the message (*is_held*), its sender waits
+    only for its own overhead; then *on_prepared* is called.
     """
 
     message: Message
@@ -38,18 +39,20 @@ class SimSend(msgspec.Struct, eq=False):
 
 
 class BufferedSend:
-    """A message in a send buffer, as its sender sees it: *injected* is done when its overhead has passed.
+    """A message in a send buffer: for its sender, *injected* is done after the sender's overhead.
 
-    It cannot be withdrawn: the operating system has it.
+    The message cannot be withdrawn, because the operating system has it already.
     """
 
     def __init__(self, outgoing: SimSend, now: Callable[[], float]) -> None:
-        self.size_bytes, self.left_s = outgoing.size_bytes, now()
+        self.size_bytes = outgoing.size_bytes
+        self.left_s = now()
         self.injected: asyncio.Future[None] = asyncio.Future(loop=outgoing.injected.get_loop())
         self.partner: Waiting | None = None
         self._now = now
         outgoing.on_prepared = self._prepared
-        outgoing.injected.add_done_callback(lambda _: self._prepared())  # also if an end is gone before
+        # If an end of the stream is gone first, *on_prepared* is never called.
+        outgoing.injected.add_done_callback(lambda _: self._prepared())
 
     def _prepared(self) -> None:
         if not self.injected.done():
@@ -57,22 +60,24 @@ class BufferedSend:
             self.injected.set_result(None)
 
     def withdraw(self) -> None:
-        """Leave the message where it is."""
+        """Do nothing: the message stays in the send buffer."""
 
 
 class SendBuffer:
-    """Room for *size_bytes* of messages to each peer. If a message fits, its send does not wait until it has left.
+    """A send buffer of *size_bytes* for each peer. If a message fits, its send returns at once.
 
-    The system still sends what a finished process left in it.
+    The operating system sends the contents even after the process has ended.
     """
 
     def __init__(self, size_bytes: int) -> None:
         self._size_bytes = size_bytes
-        self._held_B: dict[int, int] = {}  # by the peer's rank
+        self._held_B: dict[int, int] = {}  # rank of a peer -> bytes held for it
         self._leaving: dict[asyncio.Future[None], None] = {}
 
     def take(self, to: int, outgoing: SimSend) -> bool:
-        """Hold *outgoing* until it has left or an end is gone; return False if there is no room."""
+        """Hold *outgoing* until it leaves or an end of its stream is gone.
+
+        Return False if it has already left or does not fit."""
         held_B = self._held_B.get(to, 0) + outgoing.body_B
         if held_B > self._size_bytes or outgoing.injected.done():
             return False

@@ -1,8 +1,9 @@
 """Finish times of plain flows over a topology, without nodes that compute.
 
-A flow pays its latency first, then its bytes compete: the usual convention for fluid flows, in which independent
-simulators state their results. (A transport injects first, so that `send` can return once it has.) A plain flow does
-not pay a node's per-message overhead.
+A flow first waits for its latency, and then its bytes compete for bandwidth. This is the usual
+convention for fluid flows, so results can be compared with other simulators. (A transport injects
+first, so that `send` can return after the injection.) A plain flow does not pay a node's overhead
+per message.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ from functools import partial
 from math import ceil, inf
 from operator import setitem
 
-from simcluster.errors import Problem, UsageError, nearest
+from simcluster.errors import UsageError, nearest
 from simcluster.topology import Topology
 from simcluster.topology.plain_flows import PlainFlow
 from simcluster_backends.sim.loop.clock import Clock, Endless, collected_rarely
@@ -26,12 +27,12 @@ from simcluster_backends.sim.network.routes import ChannelRoutes
 def finish_times(
     topology: Topology, flows: Sequence[PlainFlow], model: str | None = None, seed: int = 0
 ) -> list[float]:
-    """Return when each of *flows* finishes, in seconds (inf: never); *model* defaults to the topology's.
+    """Return the finish time of each of *flows*, in seconds; inf if it never finishes.
 
-    Raise UsageError for a *model* that is not in MODELS.
+    *model* defaults to the topology's. Raise UsageError if it is not in MODELS.
     """
     if model is not None and model not in MODELS:
-        raise UsageError(Problem("model", repr(model), nearest(model, MODELS)))
+        raise UsageError("model", repr(model), nearest(model, MODELS))
     clock = Clock()
     network = Network(clock)
     routes = ChannelRoutes(topology, seed, clock, network, MODELS[model or topology.network])
@@ -47,7 +48,7 @@ def finish_times(
 def _launch(
     routes: ChannelRoutes, clock: Clock, network: Network, flow: PlainFlow, finished: Callable[[float], object]
 ) -> None:
-    way = routes.way(flow.source, flow.target)
+    _, way = routes.way(flow.source, flow.target).of(flow.size_bytes)
 
     def done() -> None:
         if way.conditions is not None:
@@ -65,4 +66,4 @@ def _launch(
         else:
             done()
 
-    clock.alarm_at(flow.start_s + way.latency_s + sum(draw_s() for draw_s in way.jitters), begin)
+    clock.alarm_at(flow.start_s + way.latency_at(flow.start_s) + sum(draw_s() for draw_s in way.jitters), begin)

@@ -1,7 +1,8 @@
-"""Messages that wait until their receiver asks for them, as MPI sends large ones: announcement, answer, bytes.
+"""The rendezvous protocol, by which MPI sends large messages: announcement, answer, bytes.
 
-An offer reaches the receiver one latency after the message becomes the first of its stream; the answer returns one
-latency after a receiver waits for it. Each waiting receiver admits one message: the earliest offered that fits.
+The announcement reaches the receiving node one latency after the message becomes the first of its
+stream. Each waiting receive admits one message, the earliest announced one that it accepts. The
+answer takes another latency.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ if TYPE_CHECKING:
 
 
 class Rendezvous:
-    """The messages offered to one node, its waiting receives, and the messages that it has admitted."""
+    """The messages announced to one node, its waiting receives, and the admitted messages."""
 
     def __init__(self) -> None:
         self._offers: list[tuple[SimSend, Callable[[SimSend], object]]] = []

@@ -28,15 +28,17 @@ from simcluster.watching.telling import Follower, NodeRows, RowContents, Watcher
 from simcluster.workloads.progress.ledger import Ledger
 from simcluster_backends.common.inbox import INBOX_BYTES
 from simcluster_backends.common.options import RestartCount, Seconds, check
+from simcluster_backends.common.shortcuts import ShortcutChoice
 from simcluster_backends.common.verdict import Verdict
 from simcluster_backends.sim.cluster import Body, SimCluster
 from simcluster_backends.sim.devices import DeviceModel
 from simcluster_backends.sim.faults import SimFaults
+from simcluster_backends.sim.lazy_nodes import records_of
 from simcluster_backends.sim.loop.callbacks import owner_of_task
 from simcluster_backends.sim.loop.clock import collected_rarely
 from simcluster_backends.sim.loop.stalls import stalls_reported
 from simcluster_backends.sim.member import SimMember
-from simcluster_backends.sim.resting import records_of
+from simcluster_backends.sim.worlds.runner import WorldRunner
 
 if TYPE_CHECKING:
     from simcluster.checkpoints.gather import CheckpointKeeping
@@ -52,7 +54,10 @@ __all__ = ["SimCluster", "run_bodies", "run_cluster", "verdict_of"]
 
 @dataclass(frozen=True)
 class SimOptions:
-    """Gradients are computed in *threads*; the others are those of real nodes."""
+    """The options of the simulator. Gradients are computed in *threads* threads.
+
+    The other options are the same as for real nodes.
+    """
 
     read_elsewhere: ClassVar = ("replicas",)
     hint: ClassVar = "; is it meant for sockets?"
@@ -61,6 +66,7 @@ class SimOptions:
     dead_s: Seconds = DEAD_S
     max_restarts: RestartCount = 0
     portable: Flag = False
+    shortcuts: ShortcutChoice = True
 
 
 Wrap: TypeAlias = "Callable[[SimTransport], Any] | None"
@@ -68,10 +74,10 @@ DeviceOf: TypeAlias = Callable[[int, DeviceModel], DeviceModel] | None
 
 
 def run_cluster(job: ClusterJob, wrap: Wrap = None, device_of: DeviceOf = None) -> RunRecord:
-    """Run *job* in virtual time. A failing node does not raise: the record's error says why the run failed.
+    """Run *job* in virtual time. If the run fails, nothing is raised: the record has the error.
 
-    *wrap* replaces the node passed to each program, *device_of* each rank's device. With the option `max_restarts`, a
-    run that lost a node is restarted up to that many times, as on real nodes.
+    *wrap* wraps the node that each program gets, and *device_of* replaces each rank's device. As on
+    real nodes, a run that has lost a node is restarted up to `max_restarts` times (an option).
     """
     check_options(job.options)
     heed_portable(job.options)
@@ -87,9 +93,10 @@ def _run_once(job: ClusterJob, wrap: Wrap, device_of: DeviceOf) -> RunRecord:
     assert job.topology is not None, "the simulator needs a topology"
     program = resolve_name(job.program)
     options = {"threads": usable_cores(), **job.options}
-    faults = SimFaults(job.faults, options.pop("dead_s", DEAD_S))
+    faults = SimFaults(job.faults, options.pop("dead_s", DEAD_S), more=bool(job.worlds))
     rests = wrap is None and device_of is None and _may_rest(job)
     cluster = SimCluster(job.topology, job.seed, faults=faults, rests=rests, **options)
+    cluster.worlds = WorldRunner(job.worlds, cluster, faults).running
     telemetry, on_step = _watched(job, cluster, faults.log)
 
     def step_ended(rank: int, step: int) -> None:
@@ -104,6 +111,9 @@ def _run_once(job: ClusterJob, wrap: Wrap, device_of: DeviceOf) -> RunRecord:
         if job.keeping is not None:
             member.recorder.restored = job.keeping.begins_with(member.rank)
             member.recorder.channel = _Checkpoints(job.keeping, cluster.gone) if job.keeping.keeps else None
+        if job.follower is not None:
+            rows = [_node_rows(member)]  # made once: it refers to the record's lists, which grow
+            member.recorder.on_answer = partial(job.follower.look, lambda: rows)
 
     cluster.prepare(prepare)
 
@@ -125,16 +135,18 @@ def _run_once(job: ClusterJob, wrap: Wrap, device_of: DeviceOf) -> RunRecord:
     left = cluster.membership.departed.get(0)
     records = records_of(cluster.members, cluster.routes, left.time_s if left else None, cluster.latency_s)
     for record in records:
-        record.samples = record.samples or [Ledger().notes()]  # a node that never began has drawn nothing
+        record.samples = record.samples or [Ledger().notes()]  # a node that never began has none
     elapsed_s = max((record.finished_s or 0.0 for record in records), default=0.0)
-    extra = {"lost": verdict_of(cluster).lost, "faults": faults.log.rows(), "noticed": unowned}
+    log = faults.log
+    extra: dict[str, Any] = {"lost": verdict_of(cluster).lost, "faults": log.rows(), "noticed": unowned}
+    extra["faults_left_out"] = log.left_out
     return RunRecord(records, elapsed_s, time.perf_counter() - started, error, extra)
 
 
 def verdict_of(cluster: SimCluster) -> Verdict:
-    """Return what went wrong in *cluster*, which has finished, in order of virtual time.
+    """Return the verdict on *cluster*, which has finished, from its failures in virtual time.
 
-    The error is the cause of the first failure; failures that it caused on other nodes are not shown.
+    The error is the first failure. The failures that it caused on other nodes are not shown.
     """
     membership, names = cluster.membership, cluster.topology.workers
     verdict = Verdict(names, range(len(names)), membership.cut_off, in_order=True)
@@ -157,7 +169,10 @@ def verdict_of(cluster: SimCluster) -> Verdict:
 
 
 def _notice(unowned: list[CodeDoubt], what: str, at: str) -> None:
-    """Note a coroutine that was not awaited with the node that freed it; once a run is over, no node does."""
+    """Record a coroutine that was never awaited, for the node that ran when it was freed.
+
+    If no node ran, as after the end of a run, add it to *unowned*.
+    """
     member = owner_of_task.get()
     if isinstance(member, SimMember):
         member.recorder.record.notice(NOT_AWAITED, what, at)
@@ -166,13 +181,15 @@ def _notice(unowned: list[CodeDoubt], what: str, at: str) -> None:
 
 
 class _Checkpoints:
-    """Hand shards to *keeping* in zero virtual time; *lost* has the ranks that have died so far.
+    """A checkpoint channel that hands shards to *keeping* in zero virtual time.
 
-    It never yields, so checkpoints do not change a run's trace.
+    *lost* has the ranks that have died so far. No method yields to the loop, so checkpoints do not
+    change a run's trace.
     """
 
     def __init__(self, keeping: CheckpointKeeping, lost: Collection[int]) -> None:
-        self._keeping, self._lost = keeping, lost
+        self._keeping = keeping
+        self._lost = lost
 
     async def hand_in(self, make: Callable[[], Shard]) -> None:
         self._keeping.add(make(), self._lost)
@@ -182,36 +199,39 @@ class _Checkpoints:
 
 
 def _may_rest(job: ClusterJob) -> bool:
-    """Return whether ranks may rest: nothing but rank 0 reaches them before it sends to them."""
+    """Return whether ranks may rest: nothing except rank 0's first message may affect them."""
     keeping, topology = job.keeping, job.topology
     begins = keeping is None or not (keeping.keeps or keeping.restored is not None)
     # Over a link without latency a message might arrive before its receiver has begun.
     return (
-        job.rests and begins and not job.faults and job.time_s is None
-        and topology is not None and all(link.latency_s > 0 for link in topology.links)
+        job.rests and begins and not job.faults and not job.worlds and job.time_s is None
+        and topology is not None and all(link.latency_s > 0 and link.latency_trace is None for link in topology.links)
     )  # fmt: skip
 
 
 def _watched(
     job: ClusterJob, cluster: SimCluster, log: FaultLog
 ) -> tuple[Callable[[], Telemetry], Callable[[int, int], None] | None]:
-    """Return the telemetry of *job*'s watcher, and a function that reports a node's step to all who watch, if any do.
+    """Return a function that makes telemetry of the run, and one to call after each step of a node.
 
-    It is what is known at this instant of the simulated clock; observing it does not affect the run.
+    The second is None if nothing observes the run. The telemetry is the state at the current
+    instant of virtual time. Observing a run does not affect it.
     """
     workers, on_progress = cluster.topology.workers, job.on_progress
     watcher, follower = job.watcher, job.follower
-    noted: defaultdict[int, RowContents] = defaultdict(RowContents)  # by rank: remembers what it has read
+    # For each rank, the rows that have been read: each row is read only once.
+    noted: defaultdict[int, RowContents] = defaultdict(RowContents)
 
     def telemetry() -> Telemetry:
-        sent = {node.rank: node.recorder.record.sent_to for node in cluster.members}
-        links = link_telemetry(workers, cluster.topology, sent)
+        records = [node.recorder.record for node in cluster.members]
+        sent = {record.rank: record.sent_to for record in records}
+        over = {record.rank: record.sent_over for record in records}
+        links = link_telemetry(workers, cluster.topology, sent, over)
         nodes = [_node_telemetry(cluster, node, noted[node.rank]) for node in cluster.members]
         return Telemetry(elapsed_s=cluster.loop.time(), nodes=nodes, links=links, faults=log.rows())
 
     def rows() -> list[NodeRows]:
-        named = [(node.name, node.recorder, not node.alive) for node in cluster.members]
-        return [NodeRows(name, by.record.metrics, by.evaluations, is_lost) for name, by, is_lost in named]
+        return list(map(_node_rows, cluster.members))
 
     def on_step(rank: int, step: int) -> None:
         if on_progress is not None:
@@ -227,10 +247,17 @@ def _watched(
     return telemetry, on_step if on_progress is not None or observers else None
 
 
+def _node_rows(node: SimMember) -> NodeRows:
+    record = node.recorder.record
+    return NodeRows(node.name, record.metrics, node.recorder.evaluations, not node.alive, record.answers)
+
+
 def _node_telemetry(cluster: SimCluster, node: SimMember, noted: RowContents) -> NodeTelemetry:
-    record, reason = node.recorder.record, cluster.gone.get(node.rank, "")
+    record = node.recorder.record
+    reason = cluster.gone.get(node.rank, "")
     noted.read(record.metrics, record.spans, node.recorder.evaluations)
-    gone = "expected" if reason == ABSENT else "ended" if node.alive else "lost"
+    ended = "ended" if node.alive else "lost"
+    gone = "expected" if reason == ABSENT else ended
     told = NodeTelemetry(
         name=node.name,
         rank=node.rank,
@@ -246,14 +273,17 @@ def _node_telemetry(cluster: SimCluster, node: SimMember, noted: RowContents) ->
 
 
 def check_options(options: Mapping[str, Any]) -> None:
-    """Raise UsageError listing every invalid option."""
+    """Raise UsageError with all invalid *options*, if there are any."""
     check(SimOptions, options, "simulator")
 
 
 def run_bodies(
     bodies: Sequence[Body], topology: Topology | None = None, seed: int = 0, *, comes_back: bool = False
 ) -> list[Any]:
-    """Run each body as a node, by default on a star of ideal links; with *comes_back*, a body may raise ComesBack."""
+    """Run each of *bodies* as a node, by default on a star of ideal links; return their results.
+
+    With *comes_back*, a body may raise ComesBack, which crashes and restarts its node.
+    """
     cluster = SimCluster(topology or star(len(bodies)), seed)
     cluster.streams.gated = comes_back
 
@@ -263,7 +293,7 @@ def run_bodies(
         except ComesBack:
             cluster.crash(node.rank, "crashed", returns=True)
             cluster.loop.clock.alarm_at(cluster.loop.time(), cluster.revive, node.rank)
-            await asyncio.sleep(0)  # this life is over
+            await asyncio.sleep(0)  # the crash cancels this task here
             raise
 
     return cluster.run([partial(life, body) for body in bodies] if comes_back else bodies)

@@ -1,17 +1,20 @@
 """The stages of a message between `send` and `recv`, in order.
 
-Rounds that all ranks enter, and flows without an algorithm, are computed by the same rules elsewhere, without a stream:
-lookahead/course.py and plain_flows.py.
+Two other modules follow the same rules without a stream: lookahead/schedule_times.py computes
+rounds that all ranks enter, and plain_flows.py simulates flows without an algorithm.
 
-prepare   the sender's overhead, one message of the node after another (network/routes.py)
-queue     its turn in the stream; held back by a full inbox, or until the receiver asks for it (rendezvous.py)
-inject    its bytes, at the rate that the network grants, with stalls for lost packets (network/flows.py, losses.py)
+prepare   the sender's overhead, one message of the node after another (network/cores.py)
+queue     wait for earlier messages, and for the receiver: for room in its inbox, or for its answer
+          to an announcement (rendezvous.py)
+inject    the bytes leave, at the rate that the network grants, with stalls for lost packets
+          (network/flows.py, losses.py)
 travel    latency and jitter, never ahead of the message before it (transit.py, network/routes.py)
-land      the receiver's overhead, then the inbox (transit.py, network/routes.py)
+land      the receiver's overhead, then the inbox (transit.py, network/cores.py)
 
-A gate that a fault closes (transit.py) holds a message before it leaves and before it lands, and drops it once broken.
-A stage that the topology does not mention is None and costs nothing. A message's header counts as bytes but takes no
-time (docs/design/interface.md says why).
+A fault may close a gate (transit.py), which holds messages before they leave and before they land,
+and drops them once it is broken. A stage that the topology does not mention is None and costs
+nothing. A message's header counts as bytes but takes no time; docs/design/interface.md has the
+reason.
 """
 
 from __future__ import annotations
@@ -36,15 +39,16 @@ if TYPE_CHECKING:
 
 
 NOTHING: Final[deque[SimSend]] = deque()
-"""The queue of a stream on which no message has waited: it stays empty, and takes less memory than one for each."""
+"""The empty queue of all streams on which no message has waited yet; sharing it saves memory."""
 
 
 @dataclass(slots=True, eq=False)
 class Stream:
-    """The ordered bytes from one node to another: one message is injected at a time.
+    """The ordered messages from one node to another; they are injected one at a time.
 
-    At *limit_B* bytes in flight or unread, the next message waits. *on_drop* is called with the fault and size of each
-    message that does not arrive. A message that has left is part of *transit*.
+    While *limit_B* bytes or more are in flight or unread, the next message waits. *on_drop* is
+    called with the fault and the size of each message that does not arrive. *transit* has the
+    messages that have left.
     """
 
     clock: Clock
@@ -58,8 +62,8 @@ class Stream:
     transit: Transit = field(init=False)
     _preparing: list[SimSend] = field(default_factory=list)
     _queue: deque[SimSend] = field(init=False)
-    _offered: SimSend | None = None  # announced, but not asked for yet
-    _current: SimSend | None = None  # being injected
+    _offered: SimSend | None = None  # the message that is announced and not admitted yet
+    _current: SimSend | None = None  # the message that is being injected
     _is_pumping: bool = False
 
     def __post_init__(self) -> None:
@@ -78,14 +82,14 @@ class Stream:
             overhead.handle(overhead.send_s, self._prepared, outgoing)
 
     def _prepared(self, outgoing: SimSend) -> None:
-        if outgoing in self._preparing:  # else it was withdrawn or an end is gone
+        if outgoing in self._preparing:  # otherwise it was withdrawn, or an end is gone
             self._preparing.remove(outgoing)
             self._enqueue(outgoing)
             if outgoing.on_prepared is not None:
                 outgoing.on_prepared()
 
     def _enqueue(self, outgoing: SimSend) -> None:
-        """Inject *outgoing* if nothing is before it and nothing holds it back, else let it wait."""
+        """Inject *outgoing* if it is the first and the receiver accepts it; else queue it."""
         unhindered = self.gate is None and self.receiver.rendezvous is None
         if unhindered and not self._queue and self._current is None and not self._is_pumping and self._has_room():
             self._inject(outgoing)
@@ -103,7 +107,7 @@ class Stream:
         """Inject the next message if none is being injected, the gate is open and the receiver accepts it."""
         if self._is_pumping or (self.gate is not None and (self.gate.closed_by or self.sender.hung)):
             return
-        self._is_pumping = True  # a message without a body leaves at once, and then asks for the next
+        self._is_pumping = True  # _injected calls this method for a message without a body
         while self._current is None and self._queue:
             if self.receiver.rendezvous is not None:
                 if not self._is_taken(self._queue[0]):
@@ -114,23 +118,27 @@ class Stream:
         self._is_pumping = False
 
     def _is_taken(self, outgoing: SimSend) -> bool:
-        """Announce *outgoing* if necessary; return whether the receiver accepts it without asking."""
-        is_closed = self.receiver.inbox.is_closed  # arriving messages are dropped there
+        """Return whether *outgoing* may leave unannounced; if not, ensure that it is announced."""
+        is_closed = self.receiver.inbox.is_closed  # a closed inbox drops every message, so send it
         if not is_closed and outgoing is not self._offered:
             self._offered = outgoing
-            self.clock.alarm_at(self.clock._now + self.way.latency_s, self._announced, outgoing)
+            self.clock.alarm_at(self._one_way_s(), self._announced, outgoing)
         return is_closed
 
     def _announced(self, outgoing: SimSend) -> None:
         if self._offered is not outgoing or self.receiver.rendezvous is None:
             return
         if self.gate is not None and self.gate.closed_by:
-            self._offered = None  # it is announced again
+            self._offered = None  # so that it is announced again when the gate opens
         else:
             self.receiver.rendezvous.offer(outgoing, self._asked_for)
 
     def _asked_for(self, outgoing: SimSend) -> None:
-        self.clock.alarm_at(self.clock._now + self.way.latency_s, self._admit, outgoing)
+        self.clock.alarm_at(self._one_way_s(), self._admit, outgoing)
+
+    def _one_way_s(self) -> float:
+        """Return the time at which a notice that leaves now arrives, in either direction."""
+        return self.clock.now_s + self.way.latency_at(self.clock.now_s)
 
     def _admit(self, outgoing: SimSend) -> None:
         if self.gate is not None and self.gate.closed_by:
@@ -140,7 +148,7 @@ class Stream:
 
     def _inject(self, outgoing: SimSend) -> None:
         self._current = outgoing
-        way = self.way
+        way = self.way if not self.way.by_size else self.way.of(outgoing.body_B)[1]
         stalls = way.losses.stalls(outgoing.body_B) if way.losses is not None else None
         if not outgoing.body_B and not stalls:
             self._injected()
@@ -162,12 +170,16 @@ class Stream:
         if outgoing.flow is not None and self.way.conditions is not None:
             self.way.conditions.leave()
         self._current = None
-        outgoing.left_s = self.clock._now
+        outgoing.left_s = self.clock.now_s
         message = outgoing.message
         self.sender.recorder.sent(self.receiver.rank, message.size_bytes)
+        way = self.way
+        if way.by_size:
+            number, way = way.of(outgoing.body_B)
+            self.sender.recorder.sent_over(self.receiver.rank, number, message.size_bytes)
         if not outgoing.injected.done():
             outgoing.injected.set_result(None)
-        self.transit.travel(message)
+        self.transit.travel(message, way)
         if self._queue:
             self.pump()
 
@@ -177,30 +189,30 @@ class Stream:
         if self.receiver.rendezvous is not None:
             self._forget(message)
 
-    # called by its ends
+    # called by the ends of the stream
 
     def waiting(self) -> list[SimSend]:
-        """Return the messages that have not left yet."""
+        """Return the sends of messages that have not left yet."""
         return [*([self._current] if self._current else []), *self._queue, *self._preparing]
 
     @property
     def is_silent(self) -> bool:
-        """Whether no message waits, leaves or is under way."""
+        """Whether no message waits, leaves or is in flight."""
         return not (self._current or self._queue or self._preparing or self.transit.under_way_B)
 
     @property
     def is_plain(self) -> bool:
-        """Whether bandwidth and latency alone decide when its messages arrive."""
+        """Whether the arrival of a message depends only on bandwidth and latency."""
         return self.gate is None and self.receiver.rendezvous is None and self.way.is_plain
 
     def prepares(self, outgoing: SimSend) -> bool:
-        """Return whether the sender's overhead of *outgoing* has not passed yet."""
+        """Return whether the sender still spends its overhead on *outgoing*."""
         return outgoing in self._preparing
 
     def withdraw(self, outgoing: SimSend) -> None:
-        """Withdraw *outgoing*, a cancelled send: unless it has left completely, none of it arrives."""
+        """Withdraw *outgoing*, a cancelled send: unless all of it has left, none of it arrives."""
         if outgoing in self._preparing:
-            self._preparing.remove(outgoing)  # its overhead is not refunded
+            self._preparing.remove(outgoing)  # the sender still spends its overhead
             return
         if self.gate is not None and self.gate.admitted is outgoing:
             self.gate.admitted = None
@@ -222,27 +234,28 @@ class Stream:
             if outgoing.partner is not None:
                 fail(outgoing.partner, error())
             if outgoing.is_held:
-                outgoing.injected.cancel()  # the next send or recv raises
+                outgoing.injected.cancel()  # no sender waits: the next send or recv raises the loss
             elif not outgoing.injected.done():
                 outgoing.injected.set_exception(error())
 
     # called by faults
 
     def stop(self) -> None:
-        """Let nothing through; every call needs a matching `go_on`."""
+        """Close the gate: no message leaves or lands. Each call needs a matching `go_on`."""
         assert self.gate is not None, NO_GATE
         self.gate.closed_by += 1
         if self.gate.closed_by == 1 and self._current is not None and self._current.flow is not None:
             self.network.pause(self._current.flow)
 
     def go_on(self) -> None:
+        """Undo one `stop`. Once all are undone, messages leave and land again."""
         assert self.gate is not None, NO_GATE
         gate = self.gate
         gate.closed_by -= 1
         if gate.closed_by:
             return
         if self._current is not None and self._current.flow is not None:
-            self.network.resume(self._current.flow, self.way.route)
+            self.network.resume(self._current.flow, self.way.of(self._current.body_B)[1].route)
         self.transit.go_on()
         if gate.admitted is not None:
             admitted, gate.admitted = gate.admitted, None
@@ -250,16 +263,16 @@ class Stream:
         self.pump()
 
     def reroute(self, way: Way) -> None:
-        """Use *way* from now on, for the rest of a message that is being injected as well."""
+        """Use *way* from now on, also for the rest of a message that is being injected."""
         self.way = self.transit.way = way
-        flow = self._current.flow if self._current is not None else None
-        if flow is None:
+        if self._current is None or self._current.flow is None:
             return
+        flow, route = self._current.flow, way.of(self._current.body_B)[1].route
         if flow.paused:
-            flow.lay(way.route)
+            flow.lay(route)
         else:
             self.network.pause(flow)
-            self.network.resume(flow, way.route)
+            self.network.resume(flow, route)
 
     def _abandon_current(self) -> None:
         if self._current is not None and self._current.flow is not None:

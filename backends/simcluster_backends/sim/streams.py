@@ -29,9 +29,11 @@ class Ends(Protocol):
 
 
 class Streams:
-    """All streams. *ends* has the current incarnation of each rank; *gated* says whether faults may close streams.
+    """All streams between the nodes of a cluster.
 
-    *on_stream* is called with each new stream, *on_drop* with the fault and size of each dropped message.
+    *ends* has the current incarnation of each rank. *gated* says whether faults may close streams.
+    *on_stream* is called with each new stream, and *on_drop* with the fault and the size of each
+    dropped message.
     """
 
     def __init__(
@@ -41,14 +43,19 @@ class Streams:
         self.on_stream: Callable[[Stream], object] = lambda stream: None
         self.on_drop: Callable[[Fault | None, int], None] = lambda fault, size_bytes: None
         self.limit_B = limit_B
-        self._clock, self._network, self._routes = clock, network, routes
-        self._membership, self._ends = membership, ends
+        self._clock = clock
+        self._network = network
+        self._routes = routes
+        self._membership = membership
+        self._ends = ends
         self._streams: dict[tuple[int, int], Stream] = {}
-        self._sources: dict[int, set[int]] = {}  # ranks that have had a stream to each, whatever its incarnation
-        self._former: dict[int, list[StreamEnd]] = {}  # earlier incarnations, by rank
-        self._retired: list[Stream] = []  # from and to them
-        self._computed: list[tuple[NDArray[np.int64], NDArray[np.int64]]] = []  # peers and bytes, by rank
-        self._unaccepted: dict[tuple[int, int], Stream] = {}  # from new ones, to peers that still use old ones
+        self._sources: dict[int, set[int]] = {}  # receiver -> senders so far
+        self._former: dict[int, list[StreamEnd]] = {}  # rank -> earlier incarnations
+        self._retired: list[Stream] = []  # streams from and to earlier incarnations
+        # The arrays (peers, bytes), by rank, of each call of `note_computed`.
+        self._computed: list[tuple[NDArray[np.int64], NDArray[np.int64]]] = []
+        # Streams from new incarnations to peers that still know an earlier one.
+        self._unaccepted: dict[tuple[int, int], Stream] = {}
 
     def of(self, source: int, to: int) -> Stream:
         """Return the stream between the current incarnations of two ranks."""
@@ -59,13 +66,13 @@ class Streams:
             stream = self._streams[key] = self._make(self._ends[source], receiver)
             news = self._membership
             if news.before and to not in news.departed and receiver.known(source) != news.incarnation(source):
-                stream.stop()  # until the receiver accepts this incarnation
+                stream.stop()  # `accept` opens it, once the receiver knows this incarnation
                 self._unaccepted[key] = stream
             self.on_stream(stream)
         return stream
 
     def if_used(self, source: int, to: int) -> Stream | None:
-        """Return `of` the ranks if that stream has been used, or if a fault may have closed it; else None."""
+        """Return the stream between two ranks; None if it is unused and no fault can close it."""
         return self.of(source, to) if self.gated else self._streams.get((source, to))
 
     def to_incarnation(self, source: int, to: int, incarnation: int) -> Stream:
@@ -86,28 +93,31 @@ class Streams:
         return self._streams.values()
 
     def retire(self, rank: int) -> None:
-        """Set aside the streams of *rank*'s current incarnation, which has ended, before the next one."""
+        """Set aside the streams of *rank*'s ended incarnation; call before the next one begins."""
         self._former.setdefault(rank, []).append(self._ends[rank])
         for key in [key for key in self._streams if rank in key]:
             self._retired.append(self._streams.pop(key))
             self._unaccepted.pop(key, None)
 
     def accept(self, rank: int, by: int) -> None:
-        """Switch *by* to the current incarnation of *rank*; messages in flight from earlier ones are dropped."""
+        """Switch rank *by* to the current incarnation of *rank*.
+
+        Messages in flight from earlier incarnations are dropped.
+        """
         for stream in self._retired:
             if (stream.sender.rank, stream.receiver.rank) == (rank, by):
                 stream.transit.break_for(stream.sender.killed_by)
         self._open(rank, by)
 
     def drain(self, rank: int) -> None:
-        """Open the streams to *rank*, which is gone: messages of new incarnations arrive and are dropped there."""
+        """Open the streams of new incarnations to *rank*, which has ended and drops messages."""
         for source in [source for source, to in self._unaccepted if to == rank]:
             self._open(source, rank)
 
     def note_computed(self, to: NDArray[np.int64], sizes_B: NDArray[np.int64]) -> None:
         """Note that *sizes_B[r]* bytes have gone from each rank r to rank *to[r]* without being simulated.
 
-        They are 0 where *to[r]* is NO_RANK.
+        *sizes_B[r]* is 0 if *to[r]* is NO_RANK.
         """
         self._computed.append((to, sizes_B))
 
@@ -132,7 +142,8 @@ class Streams:
 
     def _make(self, sender: StreamEnd, receiver: StreamEnd) -> Stream:
         self._sources.setdefault(receiver.rank, set()).add(sender.rank)
-        way, gate = self._routes.way(sender.name, receiver.name), Gate() if self.gated else None
+        way = self._routes.way(sender.name, receiver.name)
+        gate = Gate() if self.gated else None
         return Stream(self._clock, self._network, sender, receiver, way, self.limit_B, self.on_drop, gate)
 
     def _open(self, source: int, to: int) -> None:

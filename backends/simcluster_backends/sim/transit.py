@@ -1,4 +1,4 @@
-"""The messages of a stream after their last byte has left: travel, land, drop; and the gate that faults may close."""
+"""The messages of a stream after their last byte has left, and the gate that faults may close."""
 
 from __future__ import annotations
 
@@ -20,13 +20,14 @@ if TYPE_CHECKING:
     from simcluster_backends.sim.rendezvous import Rendezvous
 
 
-NO_GATE = "where a plan has such a fault, all streams have gates"
+NO_GATE = "if a plan has a fault that closes streams, all streams have gates"
 
 
 class StreamEnd(Protocol):
-    """A node as its streams see it. *killed_by* is the fault that ended it, *hung* counts those that now stop it.
+    """A node as its streams see it.
 
-    *rendezvous* is None if the node accepts messages without asking.
+    *killed_by* is the fault that ended the node; *hung* counts the faults that stop it now.
+    *rendezvous* is None if the node accepts messages without an announcement.
     """
 
     rank: int
@@ -39,32 +40,33 @@ class StreamEnd(Protocol):
     hung: int
 
     def known(self, rank: int) -> int:
-        """Return the incarnation of *rank* in use here."""
+        """Return the incarnation of *rank* that this node knows."""
 
 
 @dataclass(slots=True, eq=False)
 class Gate:
     """The gate of one stream, initially open.
 
-    While it is closed, nothing leaves and nothing lands. A flow keeps its remaining bytes and yields its bandwidth
-    share; a message that would land is *held* and lands one latency after the gate opens, like a TCP retransmission.
-    Once the gate is *broken*, that fault drops everything in flight.
+    While it is closed, nothing leaves or lands. A flow keeps its remaining bytes and yields its
+    bandwidth share. A message that would land is *held* and lands one latency after the gate
+    opens, like a TCP retransmission. Once a fault has *broken* the gate, everything in flight is
+    dropped.
     """
 
-    closed_by: int = 0  # faults
+    closed_by: int = 0  # the number of faults that close it
     held: list[Message] = field(default_factory=list)
-    admitted: SimSend | None = None  # by the receiver, while this was closed
+    admitted: SimSend | None = None  # admitted by the receiver while the gate was closed
     broken: Fault | None = None
     in_flight: dict[int, Message] = field(default_factory=dict)  # by id, in the order of departure
-    landed: set[int] = field(default_factory=set)  # ids of those whose latency has passed
+    landed: set[int] = field(default_factory=set)  # ids of messages that may wait for earlier ones
 
 
 @dataclass(slots=True, eq=False)
 class Transit:
     """The messages of one stream that have left: each is in flight, has arrived or was dropped.
 
-    *on_drop* is a stream's. *on_end* is called with a message that has arrived or was dropped, if the receiver asks for
-    messages or another waits in *queue* to leave.
+    *on_drop* is that of `Stream`. *on_end* is called with a message that has arrived or was
+    dropped, if the receiver has a rendezvous or if another message waits in *queue* to leave.
     """
 
     clock: Clock
@@ -80,21 +82,24 @@ class Transit:
     _last_arrival_s: float = 0.0
     _on_silence: list[Callable[[], object]] = field(default_factory=list)
 
-    def travel(self, message: Message) -> None:
-        """Land *message* after latency and jitter, never ahead of the message before it."""
+    def travel(self, message: Message, way: Way) -> None:
+        """Land *message* after latency and jitter of *way*, never ahead of the message before it."""
         self.under_way_B += message.size_bytes
         if self.gate is not None:
             self.gate.in_flight[id(message)] = message
-        clock, way = self.clock, self.way
+        clock = self.clock
         delay_s = way.latency_s
         for draw_s in way.jitters:
             delay_s += draw_s()
-        arrival_s = clock._now + delay_s
+        for extra_s in way.extras:
+            delay_s += extra_s(clock.now_s)
+        arrival_s = clock.now_s + delay_s
         if arrival_s < self._last_arrival_s:
             arrival_s = self._last_arrival_s  # one ordered stream: no overtaking
         self._last_arrival_s = arrival_s
+        # Without gate and overhead, a message that lands arrives at once: this saves a call.
         land = self._arrive if self.gate is None and way.receiver is None else self._land
-        if arrival_s > clock._now:
+        if arrival_s > clock.now_s:
             clock.add_alarm(arrival_s, Alarm(land, message))
         else:
             land(message)
@@ -111,7 +116,7 @@ class Transit:
             gate.held.append(message)
         else:
             gate.landed.add(id(message))
-            # In order: later ones wait for an earlier one that was held.
+            # Land in order of departure: later messages wait for one that the gate has held.
             while gate.in_flight and (first := next(iter(gate.in_flight))) in gate.landed:
                 gate.landed.remove(first)
                 self._take_in(gate.in_flight.pop(first))
@@ -145,9 +150,10 @@ class Transit:
     # called by the ends
 
     def only_wakes_up(self, message: Message, limit_B: int) -> bool:
-        """Return whether *message*, which lands, only wakes up the receiver, and changes nothing else.
+        """Return whether the landing of *message* wakes up the receiver and changes nothing else.
 
-        It must not make room in an inbox of *limit_B* for another message, nor be unread before another one that comes.
+        That is so if the receiver awaits it, and if no message waits for room: the bytes unread and
+        in flight, this message included, are below *limit_B*.
         """
         is_plain = self.gate is None and self.way.receiver is None and self.receiver.rendezvous is None
         if not is_plain or self.queue or self._on_silence or not self.receiver.alive:
@@ -156,7 +162,10 @@ class Transit:
         return mailbox.awaits(message) and mailbox.queued_bytes(message.source) + self.under_way_B < limit_B
 
     def when_silent(self, then: Callable[[], object]) -> bool:
-        """Call *then* once nothing is in flight; return False if that is already so."""
+        """Call *then* once nothing is in flight, and return True.
+
+        If nothing is in flight now and the gate is open, return False without calling *then*.
+        """
         if not self.under_way_B and not (self.gate is not None and self.gate.closed_by):
             return False
         self._on_silence.append(then)
@@ -165,14 +174,14 @@ class Transit:
     def _tell_silence(self) -> None:
         waiting, self._on_silence = self._on_silence, []
         for then in waiting:
-            then()  # it may ask again
+            then()  # the call may wait for silence again
 
     # called by faults
 
     def go_on(self) -> None:
-        """Land what the gate has held, one latency from now."""
+        """Land the messages that the gate has held, one latency from now."""
         assert self.gate is not None, NO_GATE
-        later_s = self.clock._now + self.way.latency_s
+        later_s = self.clock.now_s + self.way.latency_at(self.clock.now_s)
         held, self.gate.held = self.gate.held, []
         for message in held:
             self.clock.alarm_at(later_s, self._land, message)
@@ -180,7 +189,7 @@ class Transit:
             self.clock.alarm_at(later_s, lambda _: self._tell_silence())
 
     def break_for(self, fault: Fault | None) -> None:
-        """Drop everything in flight: both ends have given each other up because of *fault*."""
+        """Drop everything in flight: both ends have lost each other because of *fault*."""
         gate = self.gate
         assert gate is not None, NO_GATE
         gate.broken = gate.broken or fault

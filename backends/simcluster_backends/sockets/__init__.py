@@ -1,17 +1,15 @@
-"""Real TCP between processes: `run_cluster` is what `--backend sockets` calls."""
+"""Run nodes as processes that talk over real TCP; `--backend sockets` calls `run_cluster`."""
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping
-from concurrent.futures import ThreadPoolExecutor
-from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from simcluster.errors import UsageError
 from simcluster.process.interrupts import Cancellable, CtrlC
 from simcluster.process.platforms import need_unix
 from simcluster.process.starting import way_to_start
+from simcluster_backends.common.event_loop import outside_loops
 from simcluster_backends.sockets.wire.keys import OPEN_KEY, generate_key, read_key, write_key
 
 if TYPE_CHECKING:
@@ -20,28 +18,19 @@ if TYPE_CHECKING:
 
 __all__ = [
     "OPEN_KEY",
-    "check_options",
     "generate_key",
     "get_ready",
     "read_key",
     "run_cluster",
-    "show_report",
     "write_key",
 ]
 
 
-def check_options(options: Mapping[str, Any]) -> None:
-    """Raise UsageError listing every one of *options* that is invalid for any job."""
-    from simcluster_backends.common.options import check
-    from simcluster_backends.sockets.launcher.settings import BACKEND, SocketOptions
-
-    check(SocketOptions, options, BACKEND)
-
-
 def get_ready() -> None:
-    """Begin to start the process that forks nodes on this machine, which takes as long as to import torch.
+    """Start the fork server in the background. Its start takes as long as an import of torch.
 
-    `run_cluster` does so itself, but waits for it. Do nothing where that would be refused.
+    Without this call, `run_cluster` starts the server itself, and waits for it. On a system that
+    cannot run nodes, do nothing.
     """
     try:
         need_unix("real nodes")
@@ -53,19 +42,13 @@ def get_ready() -> None:
     fork_server()
 
 
-def show_report(job: ClusterJob, report: Path) -> None:
-    """Send the *report* of *job*, which has ended, to the coordinator that the job reported to."""
-    from simcluster_backends.sockets.launcher.reporting import show_report as show
-
-    show(job, report)
-
-
 def run_cluster(job: ClusterJob) -> RunRecord:
     """Run *job* to its end; none of its processes survives this call, whatever happens.
 
-    If the run fails, its record has `error` set: PeerLost, NodeFailed, NeverFinished or another RunError. Raise
-    UsageError, listing every problem of the request, before anything starts; KeyboardInterrupt after everything has
-    ended. May be called inside a running event loop, as in a notebook: it then waits for a thread.
+    If the run fails, the record's `error` is PeerLost, NodeFailed, NeverFinished or another
+    RunError. Raise UsageError with all problems of *job* before anything starts. On Ctrl-C, raise
+    KeyboardInterrupt once all processes have ended. If the caller already runs an event loop, as in
+    a notebook, the run uses another thread, and this call blocks until it ends.
     """
     need_unix("real nodes")
     from simcluster_backends.sockets.launcher.launcher import run_job
@@ -74,9 +57,4 @@ def run_cluster(job: ClusterJob) -> RunRecord:
     options, key = read_options(job)
     run = Cancellable(run_job(job, options, key))
     with CtrlC(run.cancel):
-        try:
-            asyncio.get_running_loop()
-        except RuntimeError:
-            return asyncio.run(run.run())
-        with ThreadPoolExecutor(1) as thread:
-            return thread.submit(asyncio.run, run.run()).result()
+        return outside_loops(lambda: asyncio.run(run.run()))

@@ -1,4 +1,4 @@
-"""What the library asks of the backend `sockets`. What is large is imported when it is asked for."""
+"""The entry point of the backend `sockets`. It imports large modules only when they are needed."""
 
 from __future__ import annotations
 
@@ -18,19 +18,24 @@ if TYPE_CHECKING:
 
 
 class SocketsEntry(RealNodes):
-    """Real TCP between processes."""
+    """The backend of real nodes: processes that talk over TCP."""
 
     def run_cluster(self, job: ClusterJob) -> RunRecord:
         return sockets.run_cluster(job)
 
     def check_options(self, options: Mapping[str, Any]) -> None:
-        sockets.check_options(options)
+        from simcluster_backends.common.options import check
+        from simcluster_backends.sockets.launcher.settings import BACKEND, SocketOptions
+
+        check(SocketOptions, options, BACKEND)
 
     def get_ready(self) -> None:
         sockets.get_ready()
 
     def show_report(self, job: ClusterJob, report: Path) -> None:
-        sockets.show_report(job, report)
+        from simcluster_backends.sockets.launcher.reporting import show_report
+
+        show_report(job, report)
 
     def examine(self, topology: Topology, timeout_s: float, ssh_config: str | None, ssh: Sequence[str]) -> list[Any]:
         from simcluster_backends.sockets.doctor import doctor

@@ -1,4 +1,4 @@
-"""What the library asks of the backend `torch`."""
+"""The entry point of the backend `torch`."""
 
 from __future__ import annotations
 
@@ -14,13 +14,16 @@ if TYPE_CHECKING:
 
 
 class TorchEntry(Backend):
-    """The transport over torch.distributed."""
+    """The backend of nodes that talk over torch.distributed."""
 
     def run_cluster(self, job: ClusterJob) -> RunRecord:
         return torch.run_cluster(job)
 
     def check_options(self, options: Mapping[str, Any]) -> None:
-        torch.check_options(options)
+        from simcluster_backends.common.options import check
+        from simcluster_backends.torch.settings import BACKEND, TorchOptions
+
+        check(TorchOptions, options, BACKEND)
 
 
 BACKEND = TorchEntry()

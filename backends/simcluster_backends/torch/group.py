@@ -1,7 +1,7 @@
-"""A run's gloo group: its ranks, their rendezvous with a board for their status, and its end.
+"""The gloo group of a run, the rendezvous of its ranks, and the board with their status.
 
-The run creates this group alongside any group of the process (NCCL, MPI): it carries host memory, over several streams
-at once, which only gloo supports.
+The run creates this group in addition to any other group of the process, such as NCCL's. It sends
+host memory over several streams at once, which only gloo supports.
 """
 
 from __future__ import annotations
@@ -25,14 +25,25 @@ from simcluster.errors import LaunchFailed, Problem, raise_all
 __all__ = ["HashStore", "PrefixStore", "RankStatus", "StatusBoard", "Store", "TorchGroup", "WorldPlace", "place_of"]
 
 FOREVER = timedelta(days=365)
-"""gloo ends a wait by closing everything, so a live run never lets it time out: the watchdog decides who is dead."""
+"""The timeout of gloo's waits, which is longer than any run.
 
-DATA_TAG, CONTROL_TAG, UNUSED_TAG, GIVES_TAG, TAKES_TAG = 0, 1, 2, 3, 4
+gloo closes all connections when a wait times out. So the watchdog, and no timeout, decides which
+rank is dead.
+"""
+
+DATA_TAG = 0
+CONTROL_TAG = 1
+UNUSED_TAG = 2
+GIVES_TAG = 3
+TAKES_TAG = 4
 
 
 @dataclass(frozen=True)
 class WorldPlace:
-    """This process's rank and the world size. *loopback*: all processes are on this machine, started by us."""
+    """The position of this process in the world: its rank, and the world *size*.
+
+    *loopback* means that the run itself has started all processes, on this machine.
+    """
 
     rank: int
     size: int
@@ -40,9 +51,11 @@ class WorldPlace:
 
 
 def place_of(environ: Mapping[str, str]) -> WorldPlace | None:
-    """Return the place that torchrun, a PyTorchJob or Slurm has set for this process; None if there is none.
+    """Return the rank and world size that torchrun, a PyTorchJob or Slurm has set in *environ*, or
+    None.
 
-    Slurm's numbers count only if MASTER_ADDR is set: all tasks are then meant to be one group. Raise UsageError.
+    Slurm's numbers count only if MASTER_ADDR is set, which means that all tasks are one group.
+    Raise UsageError for missing or invalid values.
     """
     ranks, sizes = ("RANK", "SLURM_PROCID"), ("WORLD_SIZE", "SLURM_NTASKS")
     if "MASTER_ADDR" not in environ or not any(name in environ for name in ranks):
@@ -67,7 +80,11 @@ def _number(environ: Mapping[str, str], names: tuple[str, ...], problems: list[P
 
 
 def store_of_launcher(place: WorldPlace, timeout_s: float) -> Store:
-    """Return the store at MASTER_ADDR, torchrun's own if there is one. Raise LaunchFailed."""
+    """Return the store at MASTER_ADDR, which may be torchrun's own. Raise LaunchFailed if it cannot
+    be reached.
+
+    Without torchrun's store, rank 0 hosts one. Each restart by torchrun has its own keys.
+    """
     agents = os.environ.get("TORCHELASTIC_USE_AGENT_STORE") == "True"
     host, port = os.environ["MASTER_ADDR"], int(os.environ["MASTER_PORT"])
     store = _tcp_store(host, port, place, not agents and place.rank == 0, timeout_s)
@@ -89,10 +106,14 @@ def _tcp_store(host: str, port: int, place: WorldPlace, here: bool, timeout_s: f
 
 
 class TorchGroup:
-    """Point-to-point messages between the ranks of one run. Raises LaunchFailed if the ranks do not come together."""
+    """A group for messages between two ranks of a run.
+
+    Raise LaunchFailed if the ranks do not come together.
+    """
 
     def __init__(self, store: Store, place: WorldPlace, timeout_s: float) -> None:
-        self._rank, self._size = place.rank, place.size
+        self._rank = place.rank
+        self._size = place.size
         timeout = timedelta(seconds=timeout_s)
         try:
             if place.loopback:
@@ -106,23 +127,26 @@ class TorchGroup:
             raise LaunchFailed(f"rank {place.rank} cannot form a group with the others", [first_line(error)]) from None
 
     def send(self, to: int, tensor: Tensor, tag: int = DATA_TAG) -> None:
-        """Return when *tensor* has left: gloo waits for room at the receiver. Raise RuntimeError if *to* is gone."""
+        """Send *tensor*, and block until it has left: gloo waits for room at the receiver.
+
+        Raise RuntimeError if *to* is gone.
+        """
         self._gloo.send([tensor], to, tag).wait(FOREVER)
 
     def recv(self, source: int, tensor: Tensor, tag: int = DATA_TAG) -> None:
-        """Fill *tensor* from *source*. Raise RuntimeError if *source* is gone."""
+        """Block until *tensor* is filled by *source*. Raise RuntimeError if *source* is gone."""
         self._gloo.recv([tensor], source, tag).wait(FOREVER)
 
     def cut(self) -> None:
-        """Close all connections of this process at once: pending waits on them, here and at peers, fail."""
+        """Close all connections of this process: pending waits on them, here and at peers, fail."""
         if self._size > 1:
-            with suppress(RuntimeError):  # only a gloo wait that times out closes them
+            with suppress(RuntimeError):  # gloo closes them only when a wait times out: force that
                 other = (self._rank + 1) % self._size
                 self._gloo.recv([torch.empty(1)], other, UNUSED_TAG).wait(timedelta(milliseconds=1))
 
 
 def first_line(error: BaseException) -> str:
-    """Return the message of *error*, without C++ source locations and the advice that follows."""
+    """Return the first line of *error*, without C++ source locations and torch's advice."""
     text = (str(error).strip() or type(error).__name__).splitlines()[0]
     if text.startswith("["):  # [file:line] what
         text = text.partition("] ")[2] or text
@@ -130,8 +154,11 @@ def first_line(error: BaseException) -> str:
 
 
 class RankStatus(msgspec.Struct, array_like=True):
-    """A rank's progress. *beat* rises while its process lives; *stop*, set by rank 0, says why all must stop. *places*
-    are where its tasks wait, *unread* what they could have received meanwhile.
+    """A rank's progress. *beat* rises while its process lives.
+
+    *stop* is set by rank 0 to the reason for which all ranks must stop. *places* has the locations
+    in the code at which the rank's tasks wait, *unread* the messages that no task has received. See
+    NodeProgress for the other fields.
     """
 
     beat: int = 0
@@ -149,46 +176,50 @@ class RankStatus(msgspec.Struct, array_like=True):
 _decoder = msgspec.json.Decoder(RankStatus)
 
 
+@dataclass
 class StatusBoard:
-    """One run's part of *store*: the status and the news of all ranks. Its methods block.
+    """The status and the news of all ranks of a run, in *store*. All methods block.
 
-    *fallen* describes the processes that have already ended.
+    *fallen* returns descriptions of processes that have already ended.
     """
 
-    def __init__(
-        self, store: Store, place: WorldPlace, names: Sequence[str], fallen: Callable[[], list[str]] = lambda: []
-    ) -> None:
-        self._store, self._place, self._names, self._fallen = store, place, names, fallen
+    store: Store
+    place: WorldPlace
+    names: Sequence[str]
+    fallen: Callable[[], list[str]] = lambda: []
 
     def agree(self, stage: str, said: str, timeout_s: float) -> list[str]:
-        """Post *said* and return what each rank says at *stage*. Raise LaunchFailed, naming the ranks that do not."""
-        self._store.set(f"{stage}/{self._place.rank}", said)
+        """Post *said* for *stage*, wait for all ranks, and return what each of them has posted.
+
+        Raise LaunchFailed with the missing ranks after *timeout_s*, or if a process has ended.
+        """
+        self.store.set(f"{stage}/{self.place.rank}", said)
         end_s = time.monotonic() + timeout_s
-        missing = list(range(self._place.size))
-        while missing := [rank for rank in missing if not self._store.check([f"{stage}/{rank}"])]:
-            if fallen := self._fallen():
+        missing = list(range(self.place.size))
+        while missing := [rank for rank in missing if not self.store.check([f"{stage}/{rank}"])]:
+            if fallen := self.fallen():
                 raise LaunchFailed("a process ended before the run began", fallen)
             if time.monotonic() > end_s:
-                me, words = self._names[self._place.rank], [f"rank {r} ({self._names[r]}) did not" for r in missing]
+                me, words = self.names[self.place.rank], [f"rank {r} ({self.names[r]}) did not" for r in missing]
                 raise LaunchFailed(f"{me} waited {timeout_s:g} s for all to be {stage}", words)
             time.sleep(0.02)
-        return [self._store.get(f"{stage}/{rank}").decode() for rank in range(self._place.size)]
+        return [self.store.get(f"{stage}/{rank}").decode() for rank in range(self.place.size)]
 
     def post(self, status: RankStatus) -> None:
-        self._store.set(f"status/{self._place.rank}", msgspec.json.encode(status).decode())
+        self.store.set(f"status/{self.place.rank}", msgspec.json.encode(status).decode())
 
     def read(self) -> list[RankStatus]:
-        """Return the status of every rank; each must have posted one."""
-        values = self._store.multi_get([f"status/{rank}" for rank in range(self._place.size)])
+        """Return the last status of every rank. Each rank must have posted one."""
+        values = self.store.multi_get([f"status/{rank}" for rank in range(self.place.size)])
         return [_decoder.decode(value) for value in values]
 
     def tell(self, news: str) -> None:
-        self._store.set(f"news/{self._place.rank}", news)
+        self.store.set(f"news/{self.place.rank}", news)
 
     def told(self) -> list[str]:
-        """Return the last news of every rank; each must have told some."""
-        return [value.decode() for value in self._store.multi_get([f"news/{r}" for r in range(self._place.size)])]
+        """Return the last news of every rank. Each rank must have posted some with `tell`."""
+        return [value.decode() for value in self.store.multi_get([f"news/{r}" for r in range(self.place.size)])]
 
     def limit(self, timeout_s: float) -> None:
-        """Limit every later call to *timeout_s*."""
-        self._store.set_timeout(timedelta(seconds=timeout_s))
+        """Limit each later call to *timeout_s*, after which it raises RuntimeError."""
+        self.store.set_timeout(timedelta(seconds=timeout_s))

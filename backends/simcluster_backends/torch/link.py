@@ -1,7 +1,8 @@
-"""One peer: an ordered stream each way and a control lane, each with its thread, since gloo's waits block.
+"""A link to one peer: an ordered stream each way and a control lane.
 
-If a peer dies in the middle of a buffer, gloo waits for the rest forever. The control lane, which always listens,
-notices. The threads are daemons, since some may never return from gloo.
+Each has its own thread, because gloo's waits block. If a peer dies in the middle of a buffer, gloo
+waits for the rest forever; the control lane, which always listens, notices the loss. The threads
+are daemons, because some may never return from gloo.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ import torch
 from simcluster.errors import ProtocolError
 from simcluster.process.exits import left_behind
 from simcluster_backends.common.real_node import NumberedSend
-from simcluster_backends.torch.carrier import DeviceTransfers
+from simcluster_backends.torch.device_transfers import DeviceTransfers
 from simcluster_backends.torch.frame import LEAD_NUMBERS, TorchFrame, TorchFrameKind, content_of, parts_of, read_lead
 from simcluster_backends.torch.group import CONTROL_TAG, TorchGroup, first_line
 
@@ -28,7 +29,10 @@ NEWS_BYTES = 512
 
 @dataclass(eq=False)
 class TorchSend(NumberedSend):
-    """A *frame* queued on *link*. *injected* gets a result once it has left, or a ConnectionError."""
+    """A send of *frame*, queued on *link*. *on_left* is called when the frame has left.
+
+    *injected* then gets a result, or a ConnectionError if the link is lost.
+    """
 
     link: RankLink
     frame: TorchFrame
@@ -40,10 +44,12 @@ class TorchSend(NumberedSend):
 
 
 class RankLink:
-    """The streams to and from *rank*. They begin with `start`; they end with an END each way, or with the peer.
+    """The streams to and from *rank*. They begin with `start`, and end with an END frame each way.
 
-    *received* is called with the rank and each frame's kind, bytes of header, buffer and body, and returns whether
-    there is room for more; *gone* and *expect_end* with the rank and a reason. Bodies on a device need a *carrier*.
+    They also end when the peer is lost. *received* is called with the rank and each frame's kind,
+    bytes of header, buffer and body; it returns whether there is room for more. *gone* is called
+    with the rank and a reason when a stream fails, *expect_end* when the control lane reports that
+    the peer has failed or is lost. Bodies on a device need a *carrier*.
     """
 
     def __init__(
@@ -52,9 +58,13 @@ class RankLink:
         carrier: DeviceTransfers | None = None,
     ) -> None:  # fmt: skip
         self.rank = rank
-        self.moved = 0  # frames, in both directions
-        self._group, self._loop, self._carrier = group, loop, carrier
-        self._take, self._gone, self._expect_end = received, gone, expect_end
+        self.moved = 0  # the number of frames in both directions
+        self._group = group
+        self._loop = loop
+        self._carrier = carrier
+        self._take = received
+        self._gone = gone
+        self._expect_end = expect_end
         self._queue: deque[TorchSend] = deque()
         self._begun: TorchSend | None = None
         self._changed = threading.Condition()
@@ -76,7 +86,7 @@ class RankLink:
         on_left: Callable[[], object] = lambda: None,
         now: Callable[[], float] = time.monotonic,
     ) -> TorchSend:
-        """Queue *frame* after all others."""
+        """Queue *frame* after all others; return its send."""
         sending = TorchSend(number, frame.size_bytes, self._loop.create_future(), now, self, frame, on_left)
         with self._changed:
             if self._closed:
@@ -87,13 +97,13 @@ class RankLink:
         return sending
 
     def withdraw(self, sending: TorchSend) -> None:
-        """Drop *sending* if it has not begun; else send all of it, since half a message would break the stream."""
+        """Drop *sending* if it has not begun; half a frame would break the stream."""
         with self._changed:
             if not sending.begun and sending in self._queue:
                 self._queue.remove(sending)
 
     def drop_waiting(self) -> None:
-        """Send nothing except the frame that has begun."""
+        """Drop all queued frames except the one that has begun."""
         with self._changed:
             self._queue.clear()
 
@@ -102,9 +112,9 @@ class RankLink:
         self._room.set()
 
     def close(self, reason: str) -> None:
-        """Stop sending and receiving, and fail pending sends with *reason*. The threads end once they can.
+        """Stop sending and receiving, and fail pending sends with *reason*. The threads end later.
 
-        gloo may never return from a send to a peer that has died, so a frame that has begun fails too.
+        A frame that has begun fails, too: gloo may never return from a send to a dead peer.
         """
         with self._changed:
             if self._closed:
@@ -121,7 +131,7 @@ class RankLink:
             self._tell(self._failed, sending, reason)
 
     def warn(self, reason: str) -> None:
-        """Tell the peer, ahead of all queued frames, that this node has failed. Takes a round trip."""
+        """Notify the peer, ahead of all queued frames, that this node has failed. This blocks."""
         news = torch.zeros(NEWS_BYTES, dtype=torch.uint8)
         text = reason.encode()[:NEWS_BYTES] or b"failed"
         news[: len(text)] = torch.frombuffer(bytearray(text), dtype=torch.uint8)
@@ -129,7 +139,7 @@ class RankLink:
             self._group.send(self.rank, news, CONTROL_TAG)
 
     def join(self, until_s: float) -> None:
-        """Wait for the threads until the monotonic clock reads *until_s*; abandon those that are stuck in gloo."""
+        """Wait for the threads until *until_s* of the monotonic clock; then abandon the rest."""
         for thread in self._threads:
             thread.join(max(0.0, until_s - time.monotonic()))
             if thread.is_alive():
@@ -185,7 +195,7 @@ class RankLink:
                 self._tell(self._received, kind, header_bytes, buffer, body)
                 if kind is TorchFrameKind.END:
                     return
-                del buffer, body, lead
+                del buffer, body, lead  # do not keep a message's memory while waiting for room
                 self._room.wait()
         except (RuntimeError, ProtocolError) as error:
             self._lose(first_line(error))

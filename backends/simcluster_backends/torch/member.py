@@ -1,11 +1,11 @@
-"""A node in a torch.distributed group: the streams to its peers, their losses, and the transport of its algorithm."""
+"""A node in a torch.distributed group: its links, the losses of peers, and its transport."""
 
 from __future__ import annotations
 
 import asyncio
 import logging
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from types import MappingProxyType
 
 import torch
@@ -17,8 +17,9 @@ from simcluster.runs.recorder import Recorder
 from simcluster_backends.common.device import NodeDevice
 from simcluster_backends.common.inbox import INBOX_BYTES, Inbox
 from simcluster_backends.common.real_node import NodeActivity, RealNode
+from simcluster_backends.common.shortcuts import SHORTCUTS, fast_of
 from simcluster_backends.common.watchdog import NodeProgress
-from simcluster_backends.torch.carrier import DeviceTransfers
+from simcluster_backends.torch.device_transfers import DeviceTransfers
 from simcluster_backends.torch.frame import (
     TorchFrame,
     TorchFrameKind,
@@ -33,34 +34,38 @@ from simcluster_backends.torch.link import RankLink, TorchSend
 log = logging.getLogger("simcluster.torch")
 
 LAST_WORDS_S = 1.0
-"""Grace period for draining a lost peer's stream."""
+"""The grace period for draining a lost peer's stream."""
 WORK_S = 5.0
-"""Time for running work to end when the run is over."""
+"""The time that device work has to end when the run is over."""
 THREADS_S = 0.5
-"""Time for threads to end once all connections are cut: those stuck in gloo do not."""
+"""The time that threads have to end once all connections are cut: some may be stuck in gloo."""
 
 
 class TorchMember:
-    """One node among the other ranks of *group*. Created inside its loop.
+    """One node among the ranks of *group*. Create it inside the node's loop.
 
-    An algorithm gets only its transport and cannot reach into this. With *carriers*, one for each peer, tensors on
-    *device* travel by themselves.
+    An algorithm sees only the transport, not this object. With *carriers*, one for each peer,
+    tensors on *device* travel from device to device.
     """
 
     def __init__(
         self, rank: int, names: Sequence[str], recorder: Recorder, group: TorchGroup, *, inbox_bytes: int = INBOX_BYTES,
         device: torch.device = HOST, carriers: Mapping[int, DeviceTransfers] = MappingProxyType({}),
     ) -> None:  # fmt: skip
-        self.rank, self.name, self.names, self.recorder = rank, names[rank], names, recorder
-        self.outcomes: dict[int, bytes] = {}  # handed in by peers
-        self._inbox_bytes, self._group = inbox_bytes, group
+        self.rank = rank
+        self.name = names[rank]
+        self.names = names
+        self.recorder = recorder
+        self.outcomes: dict[int, bytes] = {}  # encoded records of peers, by rank
+        self._inbox_bytes = inbox_bytes
+        self._group = group
         self.carries = device if carriers else None
         self._loop = asyncio.get_running_loop()
         self.inbox = Inbox(rank, names, self._loop, self._has_room)
         self.device = NodeDevice(self.name, recorder)
         self.activity = NodeActivity(self.inbox, self.device, recorder)
         self._over: set[int] = set()  # peers with an ended stream
-        self.all_over = asyncio.Event()  # every peer has ended or is lost
+        self.all_over = asyncio.Event()  # set once every peer has ended or is lost
         calls = self.received, self.gone, self.expect_end
         peers = [peer for peer in range(len(names)) if peer != rank]
         self.links = {peer: RankLink(group, peer, self._loop, *calls, carriers.get(peer)) for peer in peers}
@@ -70,39 +75,47 @@ class TorchMember:
             link.start()
 
     async def hand_in(self, to: int, content: bytes, timeout_s: float, *, urgent: bool) -> None:
-        """Give *content* to *to*, unless it is gone or does not take it; *urgent*: ahead of frames queued to it."""
+        """Send this node's outcome, *content*, to rank *to*.
+
+        The rank is lost if it does not accept the outcome within *timeout_s*. With *urgent*, drop
+        the frames that are queued for the rank first.
+        """
         if urgent:
             self.links[to].drop_waiting()
         await self._put_and_wait(to, control_frame(TorchFrameKind.OUTCOME, content), timeout_s)
 
     async def finish(self, reason: str = "", timeout_s: float = 60.0) -> None:
-        """Announce that this node's algorithm has ended, well unless there is a *reason*; drop incoming messages."""
+        """Announce the end of this node's algorithm to all peers, and drop incoming messages.
+
+        *reason* is empty if the algorithm ended well.
+        """
         self.inbox.close()
         ends = []
         for peer, link in self.links.items():
             if reason:
-                link.drop_waiting()  # no task waits for those sends any more
+                link.drop_waiting()  # no task waits for the queued sends any more
+                # In a thread: `warn` blocks until the peer receives, which may be never.
                 self._loop.run_in_executor(None, link.warn, reason)
             link.make_room()
             ends.append(self._put_and_wait(peer, control_frame(TorchFrameKind.END, reason.encode()), timeout_s))
         await asyncio.gather(*ends)
 
     def expect_end(self, rank: int, reason: str) -> None:
-        """Give up *rank*, reported gone, once what it had sent has had LAST_WORDS_S to arrive."""
+        """Lose *rank*, which is reported gone, once messages in flight have had time to arrive."""
         if rank in self._over or rank == self.rank:
             return
         self.links[rank].make_room()
         self._loop.call_later(LAST_WORDS_S, self.give_up, rank, reason)
 
     def give_up(self, rank: int, reason: str) -> None:
-        """Lose *rank* now. A stream that gloo has not ended stays with its threads, which are daemons."""
+        """Lose *rank* now. Threads that are stuck in gloo stay: they are daemons."""
         if rank in self._over:
             return
         self.links[rank].close(reason)
         self.gone(rank, reason)
 
     async def close(self) -> None:
-        """Cut all connections, and wait a while for running work. No call may follow."""
+        """Cut all connections, and wait up to WORK_S for device work. Make no call after this."""
         self.inbox.close()
         for link in self.links.values():
             link.close("this node has closed")
@@ -130,7 +143,7 @@ class TorchMember:
         """Take a frame from *rank*; return whether there is room for more."""
         if kind in (TorchFrameKind.DATA, TorchFrameKind.CARRIED):
             if self.inbox.lost.get(rank) is not None:
-                return True  # too late: it has been given up
+                return True  # drop it: the peer is lost here already
             self.inbox.put(read_message(rank, header_bytes, buffer, body))
             return self.inbox.mailbox.queued_bytes(rank) < self._inbox_bytes
         content = content_of(buffer)
@@ -149,7 +162,7 @@ class TorchMember:
         if len(self._over) == len(self.links):
             self.all_over.set()
 
-    # inside
+    # internal
 
     def _has_room(self, source: int) -> None:
         if self.inbox.mailbox.queued_bytes(source) < self._inbox_bytes:
@@ -164,12 +177,13 @@ class TorchMember:
 
 
 class TorchTransport(RealNode[TorchSend]):
-    """The transport of *member*: simcluster.transport.Transport says what every method promises."""
+    """The transport of *member*: see simcluster.transport.Transport for the contract."""
 
-    def __init__(self, member: TorchMember, seed: int) -> None:
+    def __init__(self, member: TorchMember, seed: int, kept: Collection[str] = SHORTCUTS) -> None:
         super().__init__(member.rank, member.names, seed, member.activity)
         self._member = member
         self.carries = member.carries
+        self.fast = fast_of(kept, self._exchange)
 
     def _post(self, to: int, tag: str, payload: Payload) -> TorchSend:
         frame = data_frame(tag, payload, self.carries)
@@ -180,4 +194,4 @@ class TorchTransport(RealNode[TorchSend]):
     def _forget(self, sending: TorchSend) -> None:
         super()._forget(sending)
         if sending.injected.done() and not sending.injected.cancelled():
-            sending.injected.exception()  # retrieved, even if the wait was cancelled first
+            sending.injected.exception()  # mark it as retrieved: its wait may have been cancelled

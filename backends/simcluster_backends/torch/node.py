@@ -1,4 +1,7 @@
-"""A process's part in a run: meet the others, run the program, hand in the outcome; rank 0 combines them."""
+"""A process's part in a run: meet the others, run the program, hand in the outcome.
+
+Rank 0 combines all outcomes into the run's record.
+"""
 
 from __future__ import annotations
 
@@ -11,7 +14,7 @@ import time
 from collections.abc import Awaitable, Callable, Sequence
 from contextlib import suppress
 from functools import partial
-from typing import Any, TypeAlias
+from typing import Any
 
 import msgspec
 import torch
@@ -26,26 +29,27 @@ from simcluster.process.unawaited import unawaited_noticed
 from simcluster.runs.doubts import NOT_AWAITED
 from simcluster.runs.record import NodeRecord, RunRecord, kept_spans
 from simcluster.runs.recorder import Recorder
-from simcluster_backends.common.event_loop import KEEPER, run_to_its_end
+from simcluster_backends.common.event_loop import end_programs_tasks, run_to_its_end
 from simcluster_backends.common.failure import Failure, failure_of
 from simcluster_backends.common.narrator import Narrator
 from simcluster_backends.common.precise_loop import asyncios_own
+from simcluster_backends.common.shortcuts import kept_shortcuts
 from simcluster_backends.common.waiting import wait_in_words, waiting_at
 from simcluster_backends.common.watchdog import NodeProgress, Watchdog
-from simcluster_backends.torch.carrier import card_of, carriers
+from simcluster_backends.torch.device_transfers import card_of, carriers
 from simcluster_backends.torch.group import PrefixStore, RankStatus, StatusBoard, Store, TorchGroup, WorldPlace
 from simcluster_backends.torch.member import TorchMember, TorchTransport
+from simcluster_backends.torch.rank_news import Teller
 from simcluster_backends.torch.record import conclude, encode, run_error
 from simcluster_backends.torch.settings import TorchOptions
-from simcluster_backends.torch.telling import Teller
 
 WAITS_SHOWN = 20
 STOP_S = 3.0
-"""How long an algorithm may take to stop when asked to."""
+"""The time that an algorithm has to stop when it is cancelled."""
 LAST_S = 30.0
-"""How long a peer may take to accept this node's record or goodbye."""
+"""The time that a peer has to accept this node's record or goodbye."""
 
-Program: TypeAlias = Callable[[TorchTransport, Recorder, str], Awaitable[NodeRecord]]
+Program = Callable[[TorchTransport, Recorder, str], Awaitable[NodeRecord]]
 
 
 def take_part(
@@ -55,16 +59,17 @@ def take_part(
     store: Store,
     fallen: Callable[[], list[str]] = lambda: [],
 ) -> RunRecord | RunError | None:
-    """Run this process's rank of *job*. Rank 0 returns the run's record, other ranks their error or None.
+    """Run this process's rank of *job*. Rank 0 returns the record, other ranks their error or None.
 
-    *fallen* describes other processes that have ended. Raise LaunchFailed if the ranks do not come together or do not
-    have the same job.
+    *fallen* returns descriptions of other processes that have ended. Raise LaunchFailed if the
+    ranks do not come together, or do not have the same job and data.
     """
     began_s = time.perf_counter()
     heed_portable({"portable": options.portable})
     with one_thread():
         board = StatusBoard(store, place, job.names, fallen)
-        config = json.dumps(placeless_config(json.loads(job.config_json)))  # each process has a folder of its own
+        # The ranks compare everything except directories, which may differ between processes.
+        config = json.dumps(placeless_config(json.loads(job.config_json)))
         said = "\n".join([config, job.program, str(job.seed), *job.names])
         digests = board.agree("here", hashlib.sha256(said.encode()).hexdigest(), options.start_s)
         others = [rank for rank, digest in enumerate(digests) if digest != digests[place.rank]]
@@ -98,7 +103,10 @@ def take_part(
 
 
 def _prepared(job: ClusterJob) -> tuple[Program | None, str, list[str]]:
-    """Return the program of *job*, prepared, or the problem, which all ranks must hear; and hashes of its data."""
+    """Prepare the program of *job*; return (program, "", hashes of its data).
+
+    If that fails, return (None, the problem, []): all ranks must learn of the problem.
+    """
     module_name, _, function = job.program.partition(":")
     try:
         module: Any = importlib.import_module(module_name)
@@ -110,15 +118,17 @@ def _prepared(job: ClusterJob) -> tuple[Program | None, str, list[str]]:
 
 
 def check_alike(names: Sequence[str], told: Sequence[str]) -> None:
-    """Raise LaunchFailed if the hashes that the ranks have *told* differ."""
+    """Raise LaunchFailed if the ranks' hashes differ; *told* has them in JSON, by rank."""
     held = {f"rank {rank} ({names[rank]})": json.loads(text) for rank, text in enumerate(told)}
     if found := unlike(held):
         raise LaunchFailed("not every rank has the same data", found)
 
 
 def _device(job: ClusterJob, place: WorldPlace) -> torch.device:
-    """Return the device of this rank's tensors: the host if the program's module does not say, or if this machine lacks
-    the device, which the program reports.
+    """Return the device of this rank's tensors, as the program's module chooses it.
+
+    Return the host if the module does not choose, or if this machine lacks the device. The program
+    itself then reports that.
     """
     module: Any = importlib.import_module(job.program.partition(":")[0])
     find: Callable[[str, str], torch.device] = getattr(module, "device_of_node", lambda *_: HOST)
@@ -129,30 +139,34 @@ def _device(job: ClusterJob, place: WorldPlace) -> torch.device:
 
 
 class _RankRun:
-    """One run of one rank."""
+    """The run of one rank of *job*, from its first heartbeat to its outcome."""
 
     def __init__(
         self, job: ClusterJob, options: TorchOptions, place: WorldPlace, board: StatusBoard,
         member: Callable[..., TorchMember], began_s: float,
     ) -> None:  # fmt: skip
-        self._job, self._rank, self._began_s = job, place.rank, began_s
+        self._job = job
+        self._rank = place.rank
+        self._began_s = began_s
         self._loop = asyncio.get_running_loop()
         self._started_s = time.perf_counter()
         self._options = options
         self._recorder = Recorder(place.rank, job.names[place.rank], self._now, kept_spans(place.size))
         self._recorder.losses_are_planned = False
         self._member = member(place.rank, list(job.names), self._recorder)
-        self._transport = TorchTransport(self._member, job.seed)
+        self._transport = TorchTransport(self._member, job.seed, kept_shortcuts(options.shortcuts))
         self._narrator = Narrator(self._member.activity)
         self._watchdog = Watchdog(options.stuck_s, options.idle_s, options.limit_s, self._loop.time())
         self._statuses: list[RankStatus] = []
-        self._stop, self._part_over = "", False
-        self._patience_over = asyncio.Event()  # with ranks that do not stop
+        self._stop = ""
+        self._part_over = False
+        self._patience_over = asyncio.Event()  # set if the program does not stop when cancelled
         self._turn()
         self._part: asyncio.Task[NodeRecord] | None = None
-        self._alone = asyncio.Event()  # the store does not answer: this rank is no longer watched
-        self._board, self._last_beat = board, threading.Event()
-        self._heard_s: dict[int, float] = {}  # when each rank's last heartbeat came
+        self._alone = asyncio.Event()  # set if the store does not answer: no rank watches this one
+        self._board = board
+        self._last_beat = threading.Event()
+        self._heard_s: dict[int, float] = {}  # the time of each rank's last heartbeat
         self.teller = Teller(
             job, board, self._member, lambda: self._narrator.machine, self._now, self._silent_s, options.heartbeat_s
         )
@@ -168,7 +182,8 @@ class _RankRun:
             if self._rank == 0:
                 self._member.outcomes[0] = content
             else:
-                await asyncio.to_thread(self.teller.end)  # ahead of the record, after which rank 0 looks no more
+                # The last news goes before the record: after that, rank 0 reads no more news.
+                await asyncio.to_thread(self.teller.end)
                 await self._member.hand_in(0, content, LAST_S, urgent=failure is not None)
             await self._member.finish(f"failed: {failure.text}" if failure is not None else "", LAST_S)
             over = [asyncio.create_task(event.wait()) for event in (self._member.all_over, self._alone)]
@@ -188,7 +203,7 @@ class _RankRun:
         return done
 
     async def _run(self, program: Program) -> tuple[NodeRecord, Failure | None]:
-        """Run the program. Tasks that it did not await end with it."""
+        """Run the program, and end its other tasks with it; return its record and failure."""
         self._narrator.begin()
         self._part = asyncio.ensure_future(program(self._transport, self._recorder, self._job.config_json))
         patience = asyncio.create_task(self._patience_over.wait())
@@ -213,9 +228,7 @@ class _RankRun:
             return record, failure
         finally:
             self._narrator.end()
-            for task in asyncio.all_tasks() - {asyncio.current_task()}:
-                if task.get_name() != KEEPER:
-                    task.cancel()
+            end_programs_tasks()
 
     def _now(self) -> float:
         return time.perf_counter() - self._started_s
@@ -226,14 +239,17 @@ class _RankRun:
     # in the heartbeat thread
 
     def _beat(self) -> None:
-        """Post this rank's status at every heartbeat, and read those of all.
+        """Post this rank's status at every heartbeat, and read the status of all ranks.
 
-        It beats while the event loop is busy, until that has not turned for `loop_s`. After `_last_beat` is set it
-        beats once more, so that others see the last status.
+        The beats continue while the event loop is busy, until it has not turned for `loop_s`. Once
+        `_last_beat` is set, beat once more, so that others see the last status.
         """
         beats: dict[int, int] = {}
         heard_s = self._heard_s
-        options, tell, last_s, number = self._options, self._loop.call_soon_threadsafe, time.monotonic(), 0
+        options = self._options
+        tell = self._loop.call_soon_threadsafe
+        last_s = time.monotonic()
+        number = 0
         try:
             while True:
                 over = self._last_beat.wait(options.heartbeat_s)
@@ -248,7 +264,8 @@ class _RankRun:
                     return
                 found, now_s = self._board.read(), time.monotonic()
                 if now_s - last_s > 2 * options.heartbeat_s + 1.0:
-                    heard_s.update(dict.fromkeys(heard_s, now_s))  # this process itself slept: no peer is to blame
+                    # This process itself was asleep: the ranks' silence means nothing.
+                    heard_s.update(dict.fromkeys(heard_s, now_s))
                 last_s = now_s
                 for rank, other in enumerate(found):
                     if other.beat != beats.get(rank):
@@ -273,7 +290,7 @@ class _RankRun:
                 self._job.on_progress(rank, status.steps)
         if self._stop:
             return
-        gone = {*self._member.inbox.lost, *([0] if self._part_over else [])}  # lost or ended
+        gone = {*self._member.inbox.lost, *([0] if self._part_over else [])}  # ranks lost or ended
         nodes = [NodeProgress(said.moved, said.done, said.computing, said.waits, said.ended) for said in found]
         live, now_s = {rank: node for rank, node in enumerate(nodes) if rank not in gone}, self._loop.time()
         running = list(live.values())
@@ -306,7 +323,7 @@ class _RankRun:
         self._loop.call_later(self._options.heartbeat_s, self._turn)
 
     def _cut_off(self, reason: str) -> None:
-        """Stop: the store does not answer, so rank 0's process or the launcher is gone."""
+        """Stop this rank: rank 0's process or the launcher is gone, since the store is silent."""
         if not self._part_over:
             self._stop_for(f"the store in which all ranks met does not answer: {reason}")
         self._alone.set()

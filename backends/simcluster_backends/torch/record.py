@@ -1,4 +1,4 @@
-"""The record that a rank hands in when its part is over, and the run's record, which rank 0 assembles."""
+"""The record that a rank hands in at its end, and the run's record, which rank 0 assembles."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from simcluster_backends.torch.group import RankStatus
 
 
 class RankOutcome(msgspec.Struct, array_like=True, frozen=True):
-    """A rank's record; bulk data is separate, in *content*."""
+    """A rank's record and failure; *content* has the record's weights and other bulk data."""
 
     record: NodeRecord
     failure: Failure | None
@@ -32,7 +32,7 @@ def encode(record: NodeRecord, failure: Failure | None) -> bytes:
 
 
 def run_error(failure: Failure, rank: int, names: Sequence[str]) -> RunError | None:
-    """Return the error with which the process of *rank* ends."""
+    """Return the error with which the process of *rank* ends; None if it left on request."""
     if failure.kind == "stopped":
         headline, *waits = failure.text.splitlines()
         return NeverFinished(headline, [wait.strip() for wait in waits])
@@ -48,7 +48,11 @@ def conclude(
     statuses: Sequence[RankStatus],
     wall_s: float,
 ) -> RunRecord:
-    """Return the run's record. Its error is a stop, else a rank's own failure, else a death, else a lost peer."""
+    """Return the run's record, from the encoded *outcomes* by rank.
+
+    Its error is the first of these that exists: a stop of the run, a rank's own failure, a death, a
+    lost peer.
+    """
     verdict, nodes = Verdict(list(names)), []
     deaths: dict[int, str] = {}
     for rank, name in enumerate(names):

@@ -1,4 +1,4 @@
-"""The backend's options and unsupported features, all checked before anything starts."""
+"""Check the options of the torch backend, and refuse what it cannot do, before anything starts."""
 
 from __future__ import annotations
 
@@ -15,13 +15,16 @@ BACKEND = "torch backend"
 
 @dataclass(frozen=True, kw_only=True)
 class TorchOptions(NodeOptions):
-    """With *nccl*, tensors travel from one CUDA device to another if every rank has its own."""
+    """The `options` of a ClusterJob on torch.
+
+    With *nccl*, tensors travel directly between CUDA devices, if every rank has its own device.
+    """
 
     nccl: Flag = True
 
 
 def read_options(job: ClusterJob, place: WorldPlace | None) -> TorchOptions:
-    """Return the options of *job*. Raise UsageError listing every problem, including unsupported features."""
+    """Return the options of *job*. Raise UsageError with all problems and unsupported features."""
     problems = _not_done_here(job)
     options = options_of(TorchOptions, job.options, BACKEND, problems)
     if place is not None and place.size != len(job.names):
@@ -32,12 +35,11 @@ def read_options(job: ClusterJob, place: WorldPlace | None) -> TorchOptions:
 
 
 def _not_done_here(job: ClusterJob) -> list[Problem]:
-    wishes = {
-        "faults": "none: torch.distributed cannot delay or cut connections; use sim or sockets",
-        "checkpoint": "none: the torch backend keeps no checkpoints of steps; use sim or sockets",
-        "resume": "a run on sim or sockets, which can resume from a checkpoint",
-    }
     keeps = job.keeping is not None and job.keeping.keeps
     resumes = job.keeping is not None and job.keeping.restored is not None
-    wanted = (bool(job.faults), keeps, resumes)
-    return [Problem(key, "asked for", wishes[key]) for key, wish in zip(wishes, wanted, strict=True) if wish]
+    wishes = [
+        (job.faults, "faults", "none: torch.distributed cannot delay or cut connections; use sim or sockets"),
+        (keeps, "checkpoint", "none: the torch backend keeps no checkpoints of steps; use sim or sockets"),
+        (resumes, "resume", "a run on sim or sockets, which can resume from a checkpoint"),
+    ]
+    return [Problem(key, "asked for", expected) for wish, key, expected in wishes if wish]

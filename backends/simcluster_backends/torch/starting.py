@@ -1,6 +1,7 @@
-"""A run without a launcher: this process is rank 0 and starts the others here, on loopback.
+"""Run without a launcher: this process is rank 0, and starts the other ranks on this machine.
 
-A started process reads its order from standard input and exits when that closes, as it does whenever this process ends.
+A started process reads its instructions from standard input. It exits when its standard input
+closes, which happens whenever this process ends.
 """
 
 from __future__ import annotations
@@ -40,7 +41,7 @@ _BOOT = (
 
 
 class RankInstructions(msgspec.Struct):
-    """The instructions for a started process; it logs by *log*: format, level, Loki and the run's name."""
+    """Instructions for a started process. *log* is (format, level, Loki's URL, job's title)."""
 
     rank: int
     port: int
@@ -53,7 +54,10 @@ class RankInstructions(msgspec.Struct):
 
 
 def run_here(job: ClusterJob, options: TorchOptions, place: WorldPlace) -> RunRecord | RunError | None:
-    """Run *job* with this process at *place*, rank 0; when this returns or raises, all other processes have ended."""
+    """Run *job* with this process as rank 0, at *place*, and a new process for each other rank.
+
+    When this returns or raises, all other processes have ended.
+    """
     store = store_of_ours(place, 0, options.start_s)
     processes: list[subprocess.Popen[bytes]] = []
 
@@ -90,7 +94,7 @@ def run_here(job: ClusterJob, options: TorchOptions, place: WorldPlace) -> RunRe
 
 
 def _log_file(folder: Path, name: str) -> IO[bytes]:
-    """Open the log file of node *name* in *folder*, empty."""
+    """Open a new, empty log file of node *name* in *folder*."""
     file = f"{name}.log"
     folder.mkdir(parents=True, exist_ok=True)
     remove(folder.parent, folder.name, file)
@@ -99,7 +103,7 @@ def _log_file(folder: Path, name: str) -> IO[bytes]:
 
 @contextmanager
 def _lines_in(file: IO[bytes]) -> Iterator[None]:
-    """Write the lines of this process's node to *file* as well, whatever its terminal shows."""
+    """Write the log lines of this process's node to *file*, independently of the terminal."""
     handler = logging.StreamHandler(os.fdopen(os.dup(file.fileno()), "w", encoding="utf-8", errors="replace"))
     handler.setFormatter(logs.formatter(logs.current()))
     before = lines.level, lines.propagate
@@ -125,7 +129,7 @@ def _start(order: RankInstructions, log: IO[bytes] | int, processes: list[subpro
     )
     processes.append(process)
     assert process.stdin is not None
-    with suppress(BrokenPipeError):  # it has already ended, which `fallen` reports
+    with suppress(BrokenPipeError):  # the process has already ended: `fallen` reports that
         process.stdin.write(msgspec.json.encode(order) + b"\n")
         process.stdin.flush()
 
@@ -145,7 +149,7 @@ def _end(processes: Sequence[subprocess.Popen[bytes]], leave_s: float) -> None:
 
 
 def obey() -> int:
-    """Run a started process from start to end; return its exit code."""
+    """Run this process, which `run_here` has started, to its end; return the exit code."""
     line = os.fdopen(os.dup(0), "rb").readline()
     order = msgspec.json.decode(line, type=RankInstructions)
     job = ClusterJob(order.names, order.config_json, order.seed, program=order.program)
@@ -173,7 +177,7 @@ def _leave_with_parent() -> None:
 
 
 def live() -> NoReturn:
-    """Be a started process; never return."""
+    """Run this process, which `run_here` has started; never return."""
     code = obey()
     sys.stdout.flush()
     os._exit(code)  # threads still waiting in gloo would block an orderly exit

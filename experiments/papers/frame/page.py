@@ -23,13 +23,11 @@ RESULTS = FOLDER / "results.json"
 
 _HEAD = """# Results of papers, reproduced
 
-Published results, checked with this simulator. Each is a file below `experiments/papers/` that runs the library's
-algorithms through `simcluster.run` and computes its verdict from their records. It has the whole claim, the setting,
-and the reason if something did not reproduce. *Measured* counts the checks that hold, and shows the first, or those
-that fail.
+Published results, checked with this simulator. Each is a file below `experiments/papers/` with the claim, the setting,
+and the reason if something did not reproduce. *Checks* counts those that hold, and shows those that fail.
 
 `python -m experiments.papers NAME` repeats one result and prints every check; `make papers` repeats all and writes this
-page. The tests run all of them in a shorter setting. The site, built by `make docs`, has a section for each.
+page. The site, built by `make docs`, has a section for each, with every check.
 """
 _DETAILS = """```{generated} papers
 python -m experiments.papers NAME
@@ -71,7 +69,7 @@ def record(results: Mapping[str, Sequence[Check]]) -> None:
 def page(results: Mapping[str, Sequence[Check]]) -> str:
     """The page of all papers in *results*: a line each, and the place of their `details`."""
     rows = [_row(name, paper(name), checks) for name, checks in results.items()]
-    return "\n".join([_HEAD, _table(["result", "paper", "claim", "measured", "verdict"], rows), _DETAILS])
+    return "\n".join([_HEAD, _table(["result", "paper", "checks"], rows), _DETAILS])
 
 
 def details() -> str:
@@ -104,11 +102,10 @@ def _ours(checks: Sequence[Check]) -> str:
 
 def _row(name: str, one: Paper, checks: Sequence[Check]) -> list[str]:
     title = f'<a id="{name}"></a>[{one.title}](../experiments/papers/{files()[name]})'
-    claim = re.split(r"[.;] ", one.claim)[0].rstrip(".")
-    shown = [check for check in checks if not check.holds] or checks[:1]
-    measured = "; ".join(f"{check.name}: {check.ours} (expected {check.expected})" for check in shown)
     holding = f"{sum(check.holds for check in checks)} of {len(checks)}"
-    return [title, _authors(one.citation), claim, f"{holding}; {measured}", verdict_of(checks)]
+    failing = (f"{check.name}: {check.ours} (expected {check.expected})" for check in checks if not check.holds)
+    verdict = "" if all(check.holds for check in checks) else f"{verdict_of(checks)}: "
+    return [title, _authors(one.citation), verdict + "; ".join([holding, *failing])]
 
 
 def _authors(citation: str) -> str:

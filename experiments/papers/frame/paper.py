@@ -28,7 +28,7 @@ class Paper:
 
     - *title*: a few words: what it is about.
     - *citation*: authors, year, title, section.
-    - *claim*: what the paper says, in our own words; docs/papers.md shows it up to the first full stop or semicolon.
+    - *claim*: what the paper says, in our own words; the site shows it.
     - *setting*: what runs here, and why it stands for the paper's.
     - *expected*: the shape that the results should have.
     - *measure*: runs it in a `Lab`, briefly unless `lab.full`, and returns a `Check` for each part of the shape.

@@ -7,9 +7,9 @@ from dataclasses import replace
 from functools import cache
 
 from experiments.papers.frame import Check, Lab, Paper, agrees, exceeds
+from simcluster.lm.plan.cluster_model_costs import ClusterModelCosts
 from simcluster.lm.plan.placements import rank
 from simcluster.lm.plan.shape import PRESETS, ModelShape, with_weights
-from simcluster.lm.plan.shelf import ClusterModelCosts
 from simcluster.lm.plan.times import Lengths
 from simcluster.topology import star
 

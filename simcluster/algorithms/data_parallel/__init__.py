@@ -1,1 +1,3 @@
-"""Every rank holds the whole model and averages gradients with all others."""
+"""Data parallelism: every rank computes gradients of the whole model and averages them with all
+other ranks.
+"""

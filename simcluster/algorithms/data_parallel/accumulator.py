@@ -1,7 +1,9 @@
-"""Sums of every rank's contribution to one step of one shard. Pure: it never waits.
+"""Sums of every rank's contribution to one step of one shard.
 
-Late and duplicate contributions are refused without a trace. Taking a sum drops it and everything left of the shard's
-earlier steps.
+The arithmetic is pure: no method waits.
+
+Late and duplicate contributions are refused and only counted. Taking a sum discards its
+contributions and any that were made to earlier steps of the shard.
 """
 
 from __future__ import annotations
@@ -14,9 +16,11 @@ Verdict = Literal["taken", "stale", "duplicate"]
 
 
 class Accumulator:
-    """Sums over *size* ranks, each contributing once per (step, shard); steps are numbered upwards.
+    """Sums of the contributions of *size* ranks, one per rank, step and shard. A later step has a
+    higher number.
 
-    *applied* and *rejected* count contributions: those added = applied + rejected + `waiting`.
+    *applied* and *rejected* count contributions: each one passed to `add` is applied, rejected or
+    still `waiting`.
     """
 
     def __init__(self, size: int) -> None:
@@ -24,11 +28,15 @@ class Accumulator:
             raise ValueError(f"an accumulator for {size} ranks: at least 1")
         self._size = size
         self._parts: dict[int, dict[int, dict[int, Tensor]]] = {}  # shard -> step -> rank -> contribution
-        self._taken: dict[int, int] = {}  # shard -> the last step taken
+        self._taken: dict[int, int] = {}  # shard -> the last step that was summed
         self.applied = self.rejected = 0
 
     def add(self, step: int, shard: int, rank: int, tensor: Tensor) -> Verdict:
-        """Keep *tensor* until the sum is taken, unless it is refused. Raise ValueError if *rank* does not exist."""
+        """Keep *tensor* until the sum is taken, and return "taken"; if it is refused, return the
+        reason instead.
+
+        Raise ValueError if *rank* is out of range.
+        """
         if not 0 <= rank < self._size:
             raise ValueError(f"a contribution of rank {rank}: expected 0 to {self._size - 1}")
         last = self._taken.get(shard)
@@ -43,11 +51,12 @@ class Accumulator:
         return "taken"
 
     def is_complete(self, step: int, shard: int) -> bool:
-        """Return whether every rank has contributed."""
+        """Return whether every rank has contributed to *step* of *shard*."""
         return len(self._parts.get(shard, {}).get(step, {})) == self._size
 
     def take(self, step: int, shard: int) -> Tensor:
-        """Return the sum, in rank order, and close *step* and all earlier steps of *shard*.
+        """Add up the contributions in rank order and return the sum; close *step* and all earlier
+        steps of *shard*.
 
         Raise ValueError if a contribution is missing.
         """
@@ -69,5 +78,5 @@ class Accumulator:
 
     @property
     def waiting(self) -> int:
-        """The number of contributions held."""
+        """The number of contributions that are held and not yet summed."""
         return sum(len(parts) for steps in self._parts.values() for parts in steps.values())

@@ -1,6 +1,6 @@
 """Data parallelism by all-reduce: every rank holds a whole replica, and all average their gradients at each step.
 
-SmolCluster's ClassicDP, analysed by Goyal et al. 2017 (section 2): the mean of the ranks' gradients, weighed by
+SmolCluster's ClassicDP, analysed by Goyal et al. 2017 (section 2): the mean of the ranks' gradients, weighted by
 their samples, is the gradient of the joined batch, so N ranks take the steps that a single process would. Buckets and
 accumulation follow Li et al. 2020 (PyTorch Distributed, sections 3.2.3 and 3.2.4), bounded staleness follows pipelined
 SGD (Li et al. 2018, Pipe-SGD, section 3).
@@ -16,7 +16,7 @@ from pydantic import NonNegativeInt, PositiveInt
 from torch import Tensor
 
 from simcluster.algorithms.data_parallel.buckets import cut_into_buckets, in_order, mean_gradient
-from simcluster.algorithms.data_parallel.facts import all_reduce_copies
+from simcluster.algorithms.data_parallel.data_parallel_copies import all_reduce_copies
 from simcluster.algorithms.facts import Facts, by_samples
 from simcluster.algorithms.steps import Lag, Late, resumable, rounds
 from simcluster.collectives import AllReduceSchedule, all_reduce, broadcast
@@ -40,18 +40,22 @@ async def all_reduce_dp(
     accumulate: PositiveInt = 1,
     staleness: NonNegativeInt = 0,
 ) -> None:
-    """One gradient, one all-reduce and one optimizer step per batch.
+    """Compute a gradient, average it by all-reduce and take an optimizer step, once per
+    *accumulate* batches.
 
-    *schedule*: of the all-reduce. `ring` sends the fewest bytes, 2 (N-1)/N times the gradient per rank and step, in 2
-    (N-1) rounds; `direct` sends as few in 2 rounds, all at once; `naive` sends N-1 times the gradient in one; the
-    others take about 2 lg N rounds. *initial_weights*: `seed` trusts every rank to draw the same weights from the
-    common seed; `broadcast` sends rank 0's to all. (Gradients taken at different weights must not be averaged.)
-    *compression*: what travels instead of gradients; anything except `none` has its own communication pattern, and only
-    power_sgd still uses *schedule*. *bucket_bytes*: gradients leave in buckets of at least this size, those of the last
-    layers while earlier layers are still being computed; null sends everything at the end. *accumulate*: batches per
-    step, whose mean gradient is sent. *staleness*: each gradient is taken at weights that lack exactly this many of the
-    latest updates. A rank may thus be that many steps ahead of the slowest, and the result never depends on timing. The
-    *lead* is recorded: the all-reduces that this rank has joined and some other rank has not.
+    *schedule*: the schedule of the all-reduce. `ring` sends the fewest bytes, 2 (N-1)/N times the
+    gradient per rank and step, in 2 (N-1) rounds; `direct` sends as few in 2 rounds, to all ranks
+    at once; `naive` sends N-1 times the gradient in one round; the others take about 2 lg N rounds.
+    *initial_weights*: `seed` trusts every rank to draw the same weights from the common seed;
+    `broadcast` sends rank 0's to all. (Averaging requires gradients taken at the same weights.)
+    *compression*: the compression of the gradients; anything except `none` has its own
+    communication pattern, and only power_sgd still uses *schedule*. *bucket_bytes*: gradients leave
+    in buckets of at least this size, those of the last layers while earlier layers are still being
+    computed; null sends everything at the end. *accumulate*: the number of batches per step; their
+    mean gradient is sent. *staleness*: each gradient is taken at weights that lack exactly this
+    many of the latest updates. A rank may thus be that many steps ahead of the slowest, and the
+    result never depends on timing. The *lead* is recorded: the number of all-reduces that this rank
+    has joined and that have not finished.
     """
     buckets = cut_into_buckets(replica, bucket_bytes)
     by_schedule = partial(all_reduce, schedule=schedule)
@@ -64,7 +68,9 @@ async def all_reduce_dp(
     if initial_weights == "broadcast":
         replica.load(await broadcast(node, replica.parameters, "initial weights"))
 
-    state, lag, leads = resumable(replica, means=means), Lag(replica, staleness, size=accumulate), list[int]()
+    state = resumable(replica, means=means)
+    lag = Lag(replica, staleness, size=accumulate)
+    leads = list[int]()
 
     def reduce(tag: str, bucket: int, gradients: list[Tensor]) -> asyncio.Task[list[Tensor]]:
         # Phase 3, reduce: the mean over ranks, while the device works on the rest of phase 2.

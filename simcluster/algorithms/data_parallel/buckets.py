@@ -1,4 +1,5 @@
-"""Gradients that leave in buckets, the last layers' first, while the backward pass continues to earlier layers.
+"""Gradients sent in buckets, the last layers' first, while the backward pass continues to earlier
+layers.
 
 Li et al. 2020 (PyTorch Distributed, section 3.2.3): neighbouring parameters travel together, and a bucket leaves as
 soon as its last gradient is ready.
@@ -20,14 +21,18 @@ from simcluster.workloads.shares import weighed
 Reducing = asyncio.Future[list[Tensor]]
 Complete = Callable[[int, list[Tensor]], None]
 Leave = Callable[[int, list[Tensor]], Reducing]
-"""(bucket number, its gradients in the order of its places) -> a future of their mean over ranks."""
+"""(number of a bucket, gradients in the order of the bucket's places) -> a future of their mean
+over ranks.
+"""
 
 
 @dataclass
 class Bucket:
-    """*places*: its parameters' places in `Replica.parameters`. *layers*: the layers to pass backward to fill it.
+    """Parameters whose gradients are sent together, at indices *places* of `Replica.parameters`.
 
-    A bucket without layers is the whole model, and its gradient one piece of work.
+    The bucket is full after the backward passes of *layers*.
+
+    A bucket without layers holds the whole model; its gradient is computed in one call.
     """
 
     places: list[int] = field(default_factory=list)
@@ -35,9 +40,12 @@ class Bucket:
 
 
 def cut_into_buckets(replica: Replica, bucket_bytes: int | None) -> list[Bucket]:
-    """Return the buckets in the order in which they fill; a layer that brings one to *bucket_bytes* ends it.
+    """Return the buckets in the order in which they fill; a bucket ends with the layer that brings
+    it to at least *bucket_bytes*.
 
-    A parameter shared by several layers is complete with the first of them. None: one bucket, filled at once.
+    The gradient of a parameter shared by several layers is complete once the backward pass has
+    reached the first of these layers. If *bucket_bytes* is None, one bucket holds everything and
+    fills at once.
     """
     if bucket_bytes is None:
         return [Bucket(list(range(len(replica.shapes))))]
@@ -52,13 +60,15 @@ def cut_into_buckets(replica: Replica, bucket_bytes: int | None) -> list[Bucket]
         buckets[-1].layers.append(number)
         buckets[-1].places += complete
         size_bytes += sum(replica.shapes[place].nbytes for place in complete)
-    if not buckets[-1].places:  # the first layers have no parameters, but must still be passed
+    if not buckets[-1].places:  # the backward pass must still run through first layers without parameters
         buckets[-2].layers += buckets.pop().layers
     return buckets
 
 
 def in_order(buckets: Sequence[Bucket], parts: Sequence[Sequence[Tensor]]) -> list[Tensor]:
-    """Return *parts*, the tensors of each bucket, in the order of the replica's parameters."""
+    """Return the tensors of *parts*, one sequence per bucket, in the order of the replica's
+    parameters.
+    """
     places = chain.from_iterable(bucket.places for bucket in buckets)
     found = dict(zip(places, chain.from_iterable(parts), strict=True))
     return [found[place] for place in sorted(found)]
@@ -67,8 +77,10 @@ def in_order(buckets: Sequence[Bucket], parts: Sequence[Sequence[Tensor]]) -> li
 async def mean_gradient(
     node: Transport, replica: Replica, batches: Sequence[Batch], buckets: Sequence[Bucket], leave: Leave
 ) -> tuple[float, list[Reducing]]:
-    """Return the mean loss of *batches* and, per bucket, the result of *leave*, which is called with the mean gradient
-    of all batches, weighed by their samples, during the last backward pass.
+    """Compute the mean gradient of *batches*, weighted by samples, and call *leave* for each bucket
+    as it fills during the last backward pass.
+
+    Return the mean loss, and the futures that *leave* returned.
     """
     losses: list[float] = []
     sums: list[Tensor] = []
@@ -117,7 +129,10 @@ def _forward(replica: Replica, batch: Batch) -> float:
 def _backward(
     replica: Replica, numbers: Sequence[int], passing: dict[str, Tensor | None], gradients_of: dict[int, Tensor]
 ) -> None:
-    """Continue from the gradient *passing* between layers, and add up *gradients_of* parameters by place."""
+    """Run the backward passes of layers *numbers* from the gradient in *passing*, and store the
+    resulting gradient there. Add the parameters' gradients to *gradients_of*, keyed by index in
+    `Replica.parameters`.
+    """
     layers = replica.layers()
     for number in numbers:
         passing["gradient"], gradients = layers[number].backward(passing["gradient"])

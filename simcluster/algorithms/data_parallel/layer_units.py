@@ -1,4 +1,4 @@
-"""A model's parameters in units that are summed, owned and sent together: one vector per layer."""
+"""A model's parameters as one vector per layer: a unit that is summed and sent as a whole."""
 
 from __future__ import annotations
 
@@ -7,13 +7,16 @@ from dataclasses import dataclass
 
 from torch import Tensor
 
-from simcluster.errors import Problem, UsageError
+from simcluster.errors import UsageError
 from simcluster.workloads.replica import Replica
 
 
 @dataclass(frozen=True)
 class LayerUnit:
-    """Parameters at *places* in `Replica.parameters`; their gradients are complete once *layer* has gone backward."""
+    """The parameters of one layer, at indices *places* of `Replica.parameters`.
+
+    Their gradients are complete after *layer*'s backward pass.
+    """
 
     number: int
     layer: int
@@ -24,7 +27,7 @@ class LayerUnit:
 def cut_into_units(replica: Replica) -> list[LayerUnit]:
     """Return one unit per layer with parameters; a shared parameter belongs to the first layer that uses it.
 
-    Raises UsageError if the parameters of a layer differ in dtype: they cannot form a vector.
+    Raise UsageError if a layer's parameters differ in dtype, since they cannot form one vector.
     """
     layers, shared = replica.layers(), replica.layers().shared()
     units: list[LayerUnit] = []
@@ -33,7 +36,7 @@ def cut_into_units(replica: Replica) -> list[LayerUnit]:
         if places:
             dtypes = sorted({str(replica.shapes[place].dtype) for place in places})
             if len(dtypes) > 1:
-                raise UsageError(Problem(layer.name, f"parameters of {', '.join(dtypes)}", "one dtype per layer"))
+                raise UsageError(layer.name, f"parameters of {', '.join(dtypes)}", "one dtype per layer")
             size_bytes = sum(replica.shapes[place].nbytes for place in places)
             units.append(LayerUnit(len(units), number, tuple(places), size_bytes))
     return units
@@ -47,5 +50,7 @@ def units_of_layers(replica: Replica, units: Sequence[LayerUnit]) -> list[list[L
 
 
 def in_order(units: Sequence[LayerUnit], tensors: Mapping[int, Tensor]) -> list[Tensor]:
-    """Return *tensors*, keyed by place, in the order of `Replica.parameters`."""
+    """Return the values of *tensors*, which are keyed by index in `Replica.parameters`, in the
+    order of these indices.
+    """
     return [tensors[place] for place in sorted(place for unit in units for place in unit.places)]

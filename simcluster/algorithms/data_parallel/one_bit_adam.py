@@ -16,7 +16,7 @@ import torch
 from pydantic import Field, PositiveFloat, PositiveInt
 from torch import Tensor
 
-from simcluster.algorithms.data_parallel.facts import one_bit_adam_copies
+from simcluster.algorithms.data_parallel.data_parallel_copies import one_bit_adam_copies
 from simcluster.algorithms.facts import Facts
 from simcluster.algorithms.steps import resumable, steps
 from simcluster.algorithms.timed import cost_of, timed
@@ -39,12 +39,13 @@ async def one_bit_adam(
     epsilon: PositiveFloat = 1e-8,
     schedule: AllReduceSchedule = "ring",
 ) -> None:
-    """*warmup* steps of Adam, then 1-bit Adam for all remaining batches.
+    """Train with Adam for *warmup* steps, then with 1-bit Adam on all remaining batches.
 
-    *beta1*, *beta2*: decays of momentum and variance. *epsilon*: added to the root of the variance. The learning rate
-    is the workload's; its optimizer should be plain `sgd`, since it receives Adam's direction instead of a gradient.
-    *schedule*: of the all-reduces during warm-up. A weight whose gradient was zero throughout the warm-up has no step
-    size and keeps its value.
+    *beta1*, *beta2*: decays of momentum and variance. *epsilon*: the number added to the root of
+    the variance. The learning rate is the workload's; its optimizer should be plain `sgd`, since it
+    receives Adam's direction instead of a gradient. *schedule*: the schedule of the all-reduces
+    during warm-up. A weight whose gradient was zero throughout the warm-up has no step size and
+    keeps its value.
     """
     whole = Mean("none", node, "gradients", replica.parameters, partial(all_reduce, schedule=schedule))
     signs = Mean("sign", node, "momentum", replica.parameters, partial(all_reduce, schedule=schedule))
@@ -53,20 +54,21 @@ async def one_bit_adam(
     direction_cost = cost_of(_direction, zeros, zeros, 1.0, 1.0, epsilon)
 
     async for step, batch in steps(replica, keep=state):
-        # g_t, the gradient of this rank's batch.
+        # g is the gradient of this rank's batch.
         loss, g = await node.compute(replica.loss_and_gradients, batch, cost=replica.gradient_cost(batch))
 
         if step <= warmup:
-            # Warm-up: m and v from the mean gradient.
+            # Warm-up: update m and v from the mean gradient.
             g = await state.whole(g, f"gradients/{step}")
             state.v = await timed(node, _blend_squares, state.v, g, beta2)
             state.m = await timed(node, _blend, state.m, g, beta1)
         else:
-            # Compression: m from this rank's gradient, then the mean of its signs.
+            # Compression: update m from this rank's gradient, then replace it by the mean of all
+            # ranks' signs.
             m = await timed(node, _blend, state.m, g, beta1)
             state.m = await state.signs(m, f"momentum/{step}")
 
-        # x <- x - gamma m / (sqrt(v) + epsilon), both moments corrected for starting at zero.
+        # x <- x - gamma m / (sqrt(v) + epsilon), with both moments corrected for starting at zero.
         of_m, of_v = 1 - beta1**step, 1 - beta2 ** min(step, warmup)
         direction = await node.compute(_direction, state.m, state.v, of_m, of_v, epsilon, cost=direction_cost)
         await node.compute(replica.apply, direction, cost=replica.apply_cost())
@@ -74,12 +76,12 @@ async def one_bit_adam(
 
 
 def _blend(old: Sequence[Tensor], new: Sequence[Tensor], decay: float) -> list[Tensor]:
-    """Return decay old + (1 - decay) new, per tensor."""
+    """Return decay * old + (1 - decay) * new for each tensor."""
     return [before * decay + now * (1 - decay) for before, now in zip(old, new, strict=True)]
 
 
 def _blend_squares(old: Sequence[Tensor], new: Sequence[Tensor], decay: float) -> list[Tensor]:
-    return [before * decay + now.square() * (1 - decay) for before, now in zip(old, new, strict=True)]
+    return _blend(old, [now.square() for now in new], decay)
 
 
 def _direction(m: Sequence[Tensor], v: Sequence[Tensor], of_m: float, of_v: float, epsilon: float) -> list[Tensor]:

@@ -1,4 +1,4 @@
-"""ZeRO: data parallelism without redundant state; each rank keeps only its part of it.
+"""ZeRO: data parallelism without redundant state; each rank keeps only its part of the state.
 
 Rajbhandari et al. 2020, section 5. Stage 1 (P_os) partitions the optimizer state, stage 2 (P_os+g) also the gradients,
 stage 3 (P_os+g+p) also the parameters; stage 0 partitions nothing. With N_d ranks and Psi bytes of parameters, a rank
@@ -14,7 +14,7 @@ from typing import Annotated, Literal
 from pydantic import NonNegativeInt, PositiveInt
 from torch import Tensor
 
-from simcluster.algorithms.data_parallel.facts import zero_shares
+from simcluster.algorithms.data_parallel.data_parallel_copies import zero_shares
 from simcluster.algorithms.data_parallel.zero_memory import zero_phases
 from simcluster.algorithms.data_parallel.zero_sums import Gradient, Sums
 from simcluster.algorithms.data_parallel.zero_weights import HeldBytes, ZeroWeights
@@ -42,14 +42,17 @@ async def zero(
     staleness: NonNegativeInt = 0,
     gather_interval: PositiveInt | None = None,
 ) -> None:
-    """Per batch: one gradient, its sum at each owner, and an optimizer step of each owner's part.
+    """For each batch, compute a gradient, sum it at the owners of its parts, and let each owner
+    take an optimizer step on its part.
 
-    *reduce*: how gradients reach their owners: by a schedule of the reduce-scatter, or `direct`, all at once and added
-    in rank order. *gather*: how parameters return: by a schedule of the all-gather; `broadcast` is from each owner to
-    all ranks. *prefetch*: in stage 3, the number
-    of layers gathered ahead of use. *staleness*: each gradient is taken at weights that lack exactly this many of the
-    latest updates, so a rank may be that many steps ahead of another. *gather_interval*: in stage 3 no rank has a whole
-    model to evaluate except at every *gather_interval*-th step and at the end; rank 0 records those steps.
+    *reduce*: how gradients reach their owners: by a schedule of the reduce-scatter, or `direct`:
+    every rank sends to all owners at once, and an owner adds in rank order. *gather*: how
+    parameters return: by a schedule of the all-gather; with `broadcast` each owner sends to all
+    ranks. *prefetch*: in stage 3, the number of layers gathered ahead of use. *staleness*: each
+    gradient is taken at weights that lack exactly this many of the latest updates, so a rank may be
+    that many steps ahead of another. *gather_interval*: in stage 3 no rank has a whole model to
+    evaluate except at every *gather_interval*-th step and at the end; rank 0 records only those
+    steps.
     """
     n_d, held = node.size, HeldBytes()
     weights = ZeroWeights(node, replica, stage > 0, stage == 3, gather, prefetch, held)
@@ -59,7 +62,9 @@ async def zero(
 
     async def update(late: Late) -> None:
         # Phase 4, step: each owner updates its part of the weights with its part of the mean gradient.
-        (loss,), step, mean = late.note, late.step, [total.div_(n_d) for total in await late.results()]
+        (loss,) = late.note
+        step = late.step
+        mean = [total.div_(n_d) for total in await late.results()]
         squares = await _squared_norm(node, owner, mean, stage, f"norm/{step}") if owner.clips else None
         await node.compute(owner.apply, mean, squares, cost=owner.apply_cost())
         held.give("gradients", sum(part.nbytes for part in mean))
@@ -87,7 +92,10 @@ async def zero(
 
 
 async def _forward(node: Transport, replica: Replica, batch: Batch, weights: ZeroWeights) -> float:
-    """Phase 1: the loss; each layer's parameters are present only while it runs."""
+    """Run phase 1, the forward pass; return the loss.
+
+    Each layer's parameters are present only while that layer runs.
+    """
     *inner, last = zip(replica.layers(), replica.layer_costs(batch), strict=True)
     value = batch.inputs
     for layer, cost in inner:
@@ -101,7 +109,11 @@ async def _forward(node: Transport, replica: Replica, batch: Batch, weights: Zer
 async def _backward(
     node: Transport, replica: Replica, batch: Batch, weights: ZeroWeights, gradient: Gradient
 ) -> Gradient:
-    """Phases 2 and 3: each layer's gradient, summed at its owners; from stage 2 on at once, without keeping it."""
+    """Run phases 2 and 3: compute each layer's gradient and sum it at its owners.
+
+    From stage 2 on, each unit's gradient is sent as soon as it is complete, instead of at the end
+    of the backward pass.
+    """
     passing: Tensor | None = None
     weight = weight_of(replica)
     found: dict[int, Tensor] = {}
@@ -110,7 +122,9 @@ async def _backward(
             passing, gradients = await node.compute(layer.backward, passing, 0, weight, cost=cost.backward)
         for place, new in zip(layer.parameters, gradients, strict=True):
             found[place] = found[place].add_(new) if place in found else gradient.keep(new)
-        gradients.clear()  # held no longer than needed
+        # Without this, the list would keep the gradients alive during the next layer's backward
+        # pass.
+        gradients.clear()
         for unit in (unit for unit in weights.units if unit.layer == layer.number):  # complete with this layer
             await gradient.leave(unit, flatten([found.pop(place) for place in unit.places]))
     gradient.leave_all()
@@ -118,7 +132,9 @@ async def _backward(
 
 
 async def _squared_norm(node: Transport, owner: ParameterPart, mean: list[Tensor], stage: int, tag: str) -> Tensor:
-    """Return that of the whole gradient, added up by owner, so its bits are the same in every stage."""
+    """Return the squared norm of the whole gradient. It is added up owner by owner, so it is
+    bit-identical in every stage.
+    """
     if stage > 0:
         own = await node.compute(owner.squared_norm, mean, cost=owner.norm_cost())
         return await naive_all_reduce(node, own, tag)

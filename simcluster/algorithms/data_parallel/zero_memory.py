@@ -1,4 +1,4 @@
-"""The memory that each rank of ZeRO holds, phase by phase. See `Facts.phases`."""
+"""The memory that each rank of ZeRO holds in each phase. See `Facts.phases`."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from simcluster.collectives.flat import lengths_of
 from simcluster.paths.spool import IN_MEMORY_BYTES
 from simcluster.workloads import Replica
 from simcluster.workloads.costs.memory import MemoryBytes
-from simcluster.workloads.layers.held import joint_bytes
+from simcluster.workloads.layers.activations import joint_bytes
 
 
 def zero_phases(replica: Replica, settings: Settings, whole: MemoryBytes, in_parts: bool) -> list[list[MemoryBytes]]:
@@ -35,36 +35,41 @@ def zero_phases(replica: Replica, settings: Settings, whole: MemoryBytes, in_par
         replicated = whole.weights - (whole.gradients if in_parts and stage == 3 else 0)
         part = replica.pieces(mine)
         rests = replace(whole, weights=replicated + own, gradients=0, optimizer=part.state_bytes, activations=0)
-        # In every sum over ranks, a part going out and one coming in.
+        # Every sum over ranks has one part going out and one coming in.
         passing = 2 * (whole.gradients if stage < 2 else largest) // size
-        if stage < 2:  # all layers' gradients are kept, the last also as it was found
+        # All layers' gradients are kept; the newest exists twice, as tensors and as a vector.
+        if stage < 2:
             kept = steps * whole.gradients
             backward = replace(rests, gradients=kept + largest, activations=held)
-            # In stage 0 a whole sum is put together from parts.
+            # In stage 0, every rank also joins the parts into a whole sum.
             sums = replace(rests, gradients=kept, messages=passing + (0 if stage else whole.gradients + largest))
             found.append([backward, sums])
-        else:  # while the last but one arrives, each layer's gradient is held, and the next layer's weights
+        else:  # a gradient is held until its sum has arrived, while the next layer runs
             moments = _moments(layers, shared, settings["prefetch"] if stage == 3 else None)
             gathered, gradients = max(moments, key=sum)
             gradients += steps * own
             backward = replace(rests, weights=rests.weights + gathered, gradients=gradients, activations=held)
             found.append([replace(backward, messages=passing)])
         if stage == 3:
-            # Unit by unit, whole and in parts; rank 0 puts them into a file.
+            # Units are gathered one by one. Each is held both in parts and joined, until rank 0 has
+            # written it to a file.
             kept = whole.gradients if rank == 0 and in_parts and whole.gradients <= IN_MEMORY_BYTES else 0
             found[-1].append(replace(rests, gradients=own, messages=2 * largest + kept))
-        elif stage:  # all units are gathered at once, each put together from parts
+        elif stage:  # all units are gathered at once, and each is joined from parts
             found[-1].append(replace(rests, gradients=own, messages=whole.gradients + largest))
         found[-1].append(replace(rests, gradients=own, scratch=part.scratch_bytes))
     return found
 
 
 def _moments(layers: Sequence[int], shared: int, prefetch: int | None) -> list[tuple[int, int]]:
-    """Return, for each layer forward and then backward, the bytes of gathered weights and of gradients.
+    """Return (bytes of gathered weights, bytes of gradients) for each layer, forward and then
+    backward.
 
-    Gathered are the layer in use and *prefetch* ahead of it, and it is there once more until it is in its place; none
-    is if *prefetch* is None. A gradient is there once more as a vector, which is summed until the next one is complete.
-    Those of *shared* parameters wait for the first layer that uses them.
+    Gathered weights are those of the layer in use and of *prefetch* layers ahead. While the weights
+    of the layer in use are copied into place, they exist twice. If *prefetch* is None, nothing is
+    gathered. A gradient also exists as a vector, which is being summed until the next gradient is
+    complete. *shared* is the size in bytes of the shared parameters, whose gradients are complete
+    only after the backward pass of the first layer that uses them.
     """
     count, moments = len(layers), []
     passes = [*layers, *reversed(layers)]

@@ -1,7 +1,7 @@
-"""Gradients on their way to their owners: each rank gets the sum of its part of every unit.
+"""Sums of gradients: for every unit, each rank gets the sum of the part that it owns.
 
-They travel by a schedule of the reduce-scatter, or directly to the owner, which adds them up by step, unit and rank
-and refuses late and duplicate ones.
+Gradients travel by a schedule of the reduce-scatter, or directly to the owner. The owner adds them
+up by step, unit and rank, and refuses late and duplicate contributions.
 """
 
 from __future__ import annotations
@@ -25,28 +25,38 @@ from simcluster.workloads.saved import ShardedTensor
 
 
 class Sums:
-    """Sums of the gradients of *steps* steps; *group* holds the tasks. In *stage* 0 every rank gets the whole sum."""
+    """The sums of the gradients of *steps* steps, computed in tasks of *group*.
+
+    In *stage* 0 every rank gets the whole sum, not a part.
+    """
 
     def __init__(
         self, node: Transport, units: Sequence[LayerUnit], schedule: str, stage: int, group: asyncio.TaskGroup,
         steps: int, held: HeldBytes,
     ) -> None:  # fmt: skip
-        self.units, self.held, self.at_once = units, held, stage >= 2
-        self._node, self._schedule, self.whole, self._group = node, schedule, stage == 0, group
+        self.units = units
+        self.held = held
+        self.at_once = stage >= 2
+        self._node = node
+        self._schedule = schedule
+        self.whole = stage == 0
+        self._group = group
         self._accumulator = Accumulator(node.size)
         self._complete = defaultdict[tuple[int, int], asyncio.Future[Tensor]](asyncio.get_running_loop().create_future)
         if schedule == "direct":
             group.create_task(self._receive(steps * len(units) * (node.size - 1)))
 
     def again(self, step: int, loss: float, totals: Sequence[Tensor]) -> Gradient:
-        """Return a gradient with the sums that a checkpoint holds."""
+        """Restore the gradient of *step* from *totals*, the sums that a checkpoint holds."""
         gradient = Gradient(self, step, loss)
         gradient.totals = dict(enumerate(totals))
         self.held.take("gradients", sum(total.nbytes for total in totals))
         return gradient
 
     def begin(self, step: int, unit: int, vector: Tensor) -> asyncio.Task[Tensor]:
-        """Start summing *vector*; the task returns this rank's part of the sum, or all of it."""
+        """Start a task that sums *vector* over ranks and returns this rank's part of the sum, or
+        the whole sum in stage 0.
+        """
         return self._group.create_task(self._sum(step, unit, vector))
 
     async def _sum(self, step: int, unit: int, vector: Tensor) -> Tensor:
@@ -73,7 +83,10 @@ class Sums:
             expected -= self._add(message["step"], message["unit"], message.source, message.tensor)
 
     def _add(self, step: int, unit: int, rank: int, part: Tensor) -> bool:
-        """Return whether the contribution was accepted; the last one completes the sum."""
+        """Add a contribution, and complete the sum if it is the last.
+
+        Return whether it was accepted.
+        """
         taken = self._accumulator.add(step, unit, rank, part) == "taken"
         if taken and self._accumulator.is_complete(step, unit):
             self._complete[step, unit].set_result(self._accumulator.take(step, unit))
@@ -92,12 +105,16 @@ class Gradient(Late):
         self.totals: dict[int, Tensor] = {}
 
     def keep(self, gradient: Tensor) -> Tensor:
-        """Count a parameter's *gradient* as held from now on, and return it."""
+        """Count the bytes of a parameter's *gradient* as held, and return it."""
         self._held.take("gradients", gradient.nbytes)
         return gradient
 
     async def leave(self, unit: LayerUnit, vector: Tensor) -> None:
-        """Take the complete gradient of *unit*. From stage 2 on, send it as soon as the previous one has arrived."""
+        """Take the complete gradient of *unit*.
+
+        From stage 2 on, wait for the sum of the previous unit, then send this gradient. In earlier
+        stages, keep it until `leave_all`.
+        """
         if not self._sums.at_once:
             self._vectors[unit.number] = vector
             return
@@ -106,24 +123,28 @@ class Gradient(Late):
         self._in_flight[unit.number] = self._sums.begin(self.step, unit.number, vector)
 
     def leave_all(self) -> None:
-        """Send everything that was kept, the last layers' first."""
+        """Send all gradients that have not been sent, the last layers' first."""
         for number in list(self._vectors):
             self._in_flight[number] = self._sums.begin(self.step, number, self._vectors.pop(number))
 
     async def results(self) -> list[Tensor]:
-        """Hand over this rank's part of every unit's sum, or all of it, by unit."""
+        """Wait for this rank's part of every unit's sum, or for the whole sum in stage 0; return
+        and release them.
+        """
         await self.saved()
         return [self.totals.pop(unit.number) for unit in self._sums.units]
 
     async def saved(self) -> list[Any]:
-        """Return the same without releasing it, marked as parts unless it is whole."""
+        """Wait for the sums and return them as a checkpoint keeps them: marked as shards unless
+        whole, and without releasing them.
+        """
         for number in list(self._in_flight):
             await self._arrive(number)
         totals = [self.totals[unit.number] for unit in self._sums.units]
         return totals if self._sums.whole else [ShardedTensor(total) for total in totals]
 
     async def _arrive(self, number: int) -> None:
-        """Wait for a sum, which replaces this rank's own gradient."""
+        """Wait for the sum of unit *number*, which replaces this rank's own gradient."""
         self.totals[number] = total = await self._in_flight.pop(number)
         self._held.give("gradients", self._sums.units[number].size_bytes)
         self._held.take("gradients", total.nbytes)

@@ -1,4 +1,5 @@
-"""Sharded parameters: each rank owns a part of every layer's, updates it, and sends it to all others.
+"""Sharded parameters: each rank owns a part of every layer's parameters, updates it, and sends it
+to all others.
 
 The bytes that a rank holds are counted where the algorithm acquires and releases memory, not by the clock: a gradient
 being summed is held until the algorithm waits for the sum. So the peak does not depend on the network's speed.
@@ -26,7 +27,9 @@ Kind = Literal["parameters", "optimizer", "gradients", "gathered"]
 
 
 class HeldBytes:
-    """The bytes held now, the most per kind, and the peak of the total; all start at zero."""
+    """A count of the bytes that a rank holds: the current number and the peak per kind, and the
+    peak of the total.
+    """
 
     def __init__(self) -> None:
         self.now: dict[Kind, int] = {"parameters": 0, "optimizer": 0, "gradients": 0, "gathered": 0}
@@ -39,7 +42,10 @@ class HeldBytes:
         self.peak_bytes = max(self.peak_bytes, sum(self.now.values()))
 
     def give(self, kind: Kind, size_bytes: int) -> None:
-        """Raise ValueError if fewer bytes are held, which means a counting error."""
+        """Count *size_bytes* of *kind* as released.
+
+        Raise ValueError if fewer bytes are held, which means a counting error.
+        """
         if size_bytes > self.now[kind]:
             raise ValueError(f"{size_bytes} bytes of {kind} given back, of {self.now[kind]} held")
         self.now[kind] -= size_bytes
@@ -51,15 +57,21 @@ class HeldBytes:
 
 
 class ZeroWeights:
-    """*mine* is this rank's part of every unit as a separate vector, or the whole unit unless *owned*.
+    """The weights that one rank holds.
 
-    If *sharded*, a layer's weights are in the replica only while the layer is used; *prefetch* more are being gathered.
+    *mine* holds one vector per unit: the rank's part of the unit if *owned*, otherwise the whole
+    unit.
+
+    If *sharded*, the replica holds a layer's weights only while the layer is used; meanwhile the
+    next *prefetch* layers are gathered.
     """
 
     def __init__(
         self, node: Transport, replica: Replica, owned: bool, sharded: bool, gather: str, prefetch: int, held: HeldBytes
     ) -> None:
-        self._node, self._replica, self._held = node, replica, held
+        self._node = node
+        self._replica = replica
+        self._held = held
         self._owned, self._sharded = owned, sharded
         self._schedule = "naive" if gather == "broadcast" else gather
         self._prefetch = prefetch
@@ -75,12 +87,14 @@ class ZeroWeights:
         own_bytes = sum(vector.nbytes for vector in self.mine)
         held.take("parameters", own_bytes if sharded else sum(unit.size_bytes for unit in self.units))
         if not sharded:
-            held.take("optimizer", own_bytes)  # the master copy that it updates
+            # The optimizer updates *mine*, which is separate from the replica's weights.
+            held.take("optimizer", own_bytes)
 
-    # sharded: gathered layer by layer, a few ahead, and freed
+    # If sharded, layers are gathered a few layers ahead of use and freed after use.
 
     def expect(self, step: int, group: asyncio.TaskGroup) -> None:
-        """Announce a pass through all layers, forward and then backward; *group* holds the gathering tasks.
+        """Announce the forward and the backward pass of *step*, so that layers can be gathered
+        ahead in tasks of *group*.
 
         The first forward pass needs no messages: every rank drew those weights from the common seed.
         """
@@ -91,7 +105,9 @@ class ZeroWeights:
 
     @asynccontextmanager
     async def present(self, layer: Layer) -> AsyncIterator[None]:
-        """Hold the weights of *layer*, the next to be used, in place."""
+        """Keep the weights of *layer* in the replica inside the `async with` block. Layers must be
+        used in the order that `expect` announced.
+        """
         if self._sharded:
             while self._uses and len(self._coming) <= self._prefetch:
                 number, tag = self._uses.popleft()
@@ -105,10 +121,12 @@ class ZeroWeights:
             self._held.give("gathered", self._size_bytes(layer.number))
 
     async def _gather(self, number: int, tag: str | None) -> list[Tensor | list[Tensor]]:
-        """Return the weights of a layer, in parts as they arrive: they are joined in their place."""
+        """Return a layer's weights, each as a list of the parts that arrived: `Layer.fill` joins
+        the parts in place.
+        """
         places = self._replica.layers()[number].parameters
         if tag is None:
-            # Copies: a tied weight may be there now, for another layer that frees it.
+            # Clone: a tied weight may already be in place for another layer, which will free it.
             return [weights.clone() for weights in self._replica.initial(places)]
         found: dict[int, list[Tensor]] = {}
         for unit in self._used_by[number]:
@@ -119,12 +137,12 @@ class ZeroWeights:
     def _size_bytes(self, number: int) -> int:
         return sum(unit.size_bytes for unit in self._used_by[number])
 
-    # replicated: each owner sends its updates to all
+    # If replicated, each owner sends its updated weights to all ranks.
 
     async def share(self, tag: str) -> None:
-        """Load all owners' weights into the replica.
+        """Gather the updated weights of all owners into the replica.
 
-        If sharded, unit by unit, and a rank that holds only a part of the model keeps none in memory.
+        If sharded, gather unit by unit, since a rank may lack memory for a second whole model.
         """
         if self._sharded and self._node.size > 1:
             for unit in self.units:

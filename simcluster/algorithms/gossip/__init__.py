@@ -1,1 +1,1 @@
-"""Ranks average with their neighbours in an overlay."""
+"""Gossip: ranks average with their neighbours in an overlay."""

@@ -1,10 +1,11 @@
 """Asynchronous decentralized parallel SGD: no rank waits for another's step; ranks average in pairs.
 
-Lian et al. 2018 (ICML), algorithm 1. A rank computes a gradient at weights x^ that it read earlier. Meanwhile it
-averages its weights with a random neighbour's: both take the mean. Then it applies the gradient to its weights, which
-may have moved. As in the paper (section 3), the graph is bipartite: ranks on one side ask, those on the other side
-answer, even while they compute. A rank that waits for an answer is never asked, so no circle of waiting, and no
-deadlock, can form.
+Lian et al. 2018 (ICML), algorithm 1. A rank computes a gradient at weights x^ that it read earlier.
+Meanwhile it averages its weights with a random neighbour's: both take the mean. Then it applies the
+gradient to its weights, which may have moved. As in the paper (section 3), the graph is bipartite:
+ranks on one side ask, those on the other side answer, even while they compute. A rank that waits
+for an answer is never asked, so ranks cannot wait for each other in a cycle, and no deadlock can
+form.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ from types import SimpleNamespace
 from typing import Literal
 
 from simcluster.algorithms.facts import Facts, never
-from simcluster.algorithms.gossip.facts import ad_psgd_copies
+from simcluster.algorithms.gossip.gossip_copies import ad_psgd_copies
 from simcluster.algorithms.gossip.partners import Partners, Requests
 from simcluster.algorithms.steps import resumable, steps
 from simcluster.overlays import StaticOverlay, moving, overlay_for
@@ -26,15 +27,17 @@ from simcluster.workloads import Replica
 async def ad_psgd(
     node: Transport, replica: Replica, *, overlay: StaticOverlay = "ring", output: Literal["local", "mean"] = "local"
 ) -> None:
-    """A gradient per batch on every rank, an averaging per batch on the ranks that ask.
+    """Train with one gradient per batch on every rank, and one averaging per batch on the ranks
+    that ask.
 
     Edges count in both directions. If *overlay* has odd cycles, edges within one side are ignored; the sides are even
     and odd ranks if that leaves the graph connected, otherwise even and odd distances from rank 0. *output*: the final
     model, a rank's `local` weights or the `mean` of all, for which all ranks wait at the end.
 
-    Staleness is the number of times that a rank's weights were averaged between reading x^ and applying the gradient.
-    Ranks survive the loss of a partner, alone if it was the last, and average with it again once it rejoins; only the
-    mean of all raises PeerLost. An answering rank serves until all ranks that may ask it have ended.
+    Staleness is the number of times that a rank's weights were averaged between reading x^ and
+    applying the gradient. Ranks survive the loss of a partner and average with it again once it
+    rejoins; a rank that has lost all partners trains alone. Only the computation of the `mean` of
+    all raises PeerLost. An answering rank serves until all ranks that may ask it have ended.
     """
     partners = Partners(node, overlay_for(overlay, node.size, node.rng.seed, moving))
     requests = Requests(partners, replica)
@@ -61,7 +64,8 @@ async def ad_psgd(
     replica.load(state.x)
 
     if output == "mean":
-        # These ends are not the algorithm's, so peers cannot notice them.
+        # The algorithm continues after training, so peers would not notice that this rank has
+        # stopped asking.
         await partners.say_end()
         await partners.end_with_mean(replica)
 

@@ -1,4 +1,4 @@
-"""CHOCO-SGD: gossip that sends only compressed differences and still reaches consensus.
+"""CHOCO-SGD: gossip that reaches consensus although it sends only compressed differences.
 
 Koloskova, Stich and Jaggi 2019 (ICML), algorithm 2. Each rank j and its neighbours hold the same copy x^_j, which lags
 behind x_j. A rank sends q_i = Q(x_i - x^_i), advances all copies of x_i by it, and averages copies: x_i <- x_i + gamma
@@ -15,7 +15,7 @@ from pydantic import NonNegativeInt
 from torch import Tensor
 
 from simcluster.algorithms.facts import Facts
-from simcluster.algorithms.gossip.facts import choco_sgd_copies
+from simcluster.algorithms.gossip.gossip_copies import choco_sgd_copies
 from simcluster.algorithms.steps import resumable, steps
 from simcluster.compression import Codec, Compression, compressor
 from simcluster.overlays import FixedOverlay, Neighbourhood, overlay_for, unfixed
@@ -35,12 +35,13 @@ async def choco_sgd(
     consensus_every: NonNegativeInt = 0,
     output: Literal["local", "mean"] = "local",
 ) -> None:
-    """A gradient, a step and a round of compressed differences per batch.
+    """Train with one gradient, one step and one exchange of compressed differences per batch.
 
-    *compression*: Q, without its error feedback, which the differences provide already. *gamma*: the step size of the
-    averaging; 1 without compression gives D-PSGD. The more Q leaves out the smaller it must be, or training diverges.
-    *consensus_every*: steps between computations of the uncompressed mean model, to record the squared distance from
-    it; 0 for never. *output*: the final model, a rank's `local` one or the `mean` of all.
+    *compression*: Q, without its error feedback, which the differences provide already. *gamma*:
+    the step size of the averaging; 1 without compression gives D-PSGD. The more Q leaves out, the
+    smaller *gamma* must be, or training diverges. *consensus_every*: the number of steps between
+    computations of the uncompressed mean model, to record the squared distance from that mean; 0
+    for never. *output*: the final model, either the rank's `local` model or the `mean` of all.
 
     Copies start as the initial weights, which are equal on all ranks. On symmetric overlays ranks survive the loss of a
     neighbour, as in `d_psgd`.

@@ -12,7 +12,7 @@ from typing import Literal
 from pydantic import NonNegativeInt
 
 from simcluster.algorithms.facts import Facts, by_samples
-from simcluster.algorithms.gossip.facts import d_psgd_copies
+from simcluster.algorithms.gossip.gossip_copies import d_psgd_copies
 from simcluster.algorithms.steps import steps
 from simcluster.overlays import BalancedOverlay, Neighbourhood, overlay_for, unbalanced
 from simcluster.transport import Transport
@@ -30,15 +30,18 @@ async def d_psgd(
     consensus_every: NonNegativeInt = 0,
     output: Literal["local", "mean"] = "local",
 ) -> None:
-    """A round of gossip and a gradient per batch.
+    """Train with one gradient and one round of gossip per batch.
 
-    *order*: `mix_then_step` is the paper's: weights travel while the gradient is computed. `step_then_mix` sends the
-    result of the step, x_i <- sum_j W_ij (x_j - eta g_j): no overlap, and on the complete graph the same as all-reduce.
-    *consensus_every*: steps between computations of the mean model, to record the squared distance from it; 0 for
-    never. *output*: the final model, a rank's `local` one or the `mean` of all, which the paper's algorithm returns.
+    *order*: `mix_then_step` is the paper's: weights travel while the gradient is computed.
+    `step_then_mix` sends the result of the step, x_i <- sum_j W_ij (x_j - eta g_j): communication
+    does not overlap computation, and on the complete graph the result equals that of all-reduce.
+    *consensus_every*: the number of steps between computations of the mean model, to record the
+    squared distance from that mean; 0 for never. *output*: the final model, either the rank's
+    `local` model or the `mean` of all, which the paper's algorithm returns.
 
-    On symmetric overlays ranks survive the loss of a neighbour and add its weight W_ij to their own; a rank without
-    neighbours trains alone. Directed overlays, and the mean of all, raise PeerLost.
+    On symmetric overlays ranks survive the loss of a neighbour and add its weight W_ij to their
+    own; a rank without neighbours trains alone. On directed overlays, or if the mean of all models
+    is computed, a loss raises PeerLost.
     """
     graph = overlay_for(overlay, node.size, node.rng.seed, unbalanced)
     bears_losses = graph.symmetric and output == "local" and not consensus_every
@@ -52,8 +55,8 @@ async def d_psgd(
             # Phase 2, compute: the gradient at this rank's own weights.
             loss, gradients = await node.compute(replica.loss_and_gradients, batch, cost=replica.gradient_cost(batch))
 
-        # Phase 3, step, weighed by samples, so that the mean of all models takes the joined batch's step; then mix the
-        # result if that is the order.
+        # Phase 3, step: weighted by samples, so that the mean of all models takes the step of the
+        # joined batch. With `step_then_mix`, mix the result.
         if order == "mix_then_step":
             replica.load(mixing.result())
         await node.compute(replica.apply, weighed(replica, gradients), cost=replica.apply_cost())

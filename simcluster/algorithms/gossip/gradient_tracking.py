@@ -20,7 +20,7 @@ from pydantic import NonNegativeInt
 from torch import Tensor
 
 from simcluster.algorithms.facts import Facts
-from simcluster.algorithms.gossip.facts import SUMS_STAY, gradient_tracking_copies
+from simcluster.algorithms.gossip.gossip_copies import SUMS_STAY, gradient_tracking_copies
 from simcluster.algorithms.steps import resumable, steps
 from simcluster.overlays import BalancedOverlay, Neighbourhood, mix, overlay_for, unbalanced
 from simcluster.payload import pack
@@ -37,13 +37,16 @@ async def gradient_tracking(
     consensus_every: NonNegativeInt = 0,
     output: Literal["local", "mean"] = "local",
 ) -> None:
-    """A round of gossip, with twice the bytes of D-PSGD, and a gradient per batch.
+    """Train with one gradient and one round of gossip per batch; a round sends twice as many bytes
+    as in D-PSGD.
 
-    *consensus_every*: steps between computations of the mean model, to record the squared distance from it; 0 for
-    never. *output*: the final model, a rank's `local` one or the `mean` of all.
+    *consensus_every*: the number of steps between computations of the mean model, to record the
+    squared distance from that mean; 0 for never. *output*: the final model, either the rank's
+    `local` model or the `mean` of all.
 
-    On symmetric, static overlays ranks survive the loss of a neighbour, without any neighbour alone. Other overlays,
-    and the mean of all, raise PeerLost.
+    On symmetric, static overlays ranks survive the loss of a neighbour; a rank without neighbours
+    trains alone. On other overlays, or if the mean of all models is computed, a loss raises
+    PeerLost.
     """
     graph = overlay_for(overlay, node.size, node.rng.seed, unbalanced)
     zero = [torch.zeros_like(parameter) for parameter in replica.parameters]
@@ -79,7 +82,8 @@ async def _mix(
 ) -> tuple[list[Tensor], list[Tensor]]:
     """Return (sum_j W_ij x_j, sum_j W_ij y_j) over this rank and its neighbours.
 
-    *flows*: the total flow from each neighbour into y; that of a lost one is subtracted again.
+    *flows*: neighbour -> its total flow into y. This function updates it, and subtracts the flow of
+    a lost neighbour.
     """
     came = await neighbours.swap(step, "weights", pack(*x, *y))
     weights = neighbours.weights(step, came)

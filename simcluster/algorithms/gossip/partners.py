@@ -1,4 +1,6 @@
-"""The two sides of pairwise averaging: ranks that ask a random partner, and ranks that answer all of theirs."""
+"""The two sides of pairwise averaging: ranks that ask a random partner, and ranks that answer every
+partner.
+"""
 
 from __future__ import annotations
 
@@ -18,7 +20,11 @@ from simcluster.workloads import Replica
 
 
 class Partners(Neighbourhood):
-    """The neighbours on the other side, which this rank *asks* for averages or answers. A lost one may rejoin."""
+    """This rank's neighbours on the other side of the bipartite graph. This rank either asks them
+    for averages (*asks*) or answers their requests.
+
+    Lost partners may rejoin.
+    """
 
     def __init__(self, node: Transport, graph: Overlay) -> None:
         super().__init__(node, graph)
@@ -30,7 +36,8 @@ class Partners(Neighbourhood):
     async def ask(self, x: Sequence[Tensor]) -> list[Tensor] | None:
         """Return the mean of *x* and the weights of a random living partner; None if there is none.
 
-        A lost rank is asked once more, which raises its loss; only then is a rejoined one accepted.
+        A lost partner may still be drawn once: the request then raises its loss here, and the
+        partner is skipped until it has rejoined.
         """
         node = self.node
         while living := [rank for rank in self.ranks if rank not in self._heard or rank in node.peers]:
@@ -47,7 +54,9 @@ class Partners(Neighbourhood):
         return None
 
     async def ended(self) -> None:
-        """Return when every partner has ended, or has said so, or is lost for good."""
+        """Wait until every partner has ended, has announced its end, or is lost and has not
+        rejoined.
+        """
         waiting = self.ranks
         while waiting:
             lost = []
@@ -56,31 +65,39 @@ class Partners(Neighbourhood):
                 if isinstance(found, PeerLost):
                     self.gone[rank] = found
                     lost += [rank] if found.reason != ENDED else []
-            waiting = [rank for rank in lost if rank in self.node.peers]  # they have rejoined
+            # Wait again for lost partners that have rejoined.
+            waiting = [rank for rank in lost if rank in self.node.peers]
 
     async def say_end(self) -> None:
-        """Tell the partners that this rank, if it asks, has ended its training, though not the algorithm."""
+        """If this rank asks, notify its partners that its training has ended, although the
+        algorithm has not.
+        """
         async with asyncio.TaskGroup() as group:
             for partner in self.ranks if self.asks else ():
                 group.create_task(self.send(partner, "end"))
 
     async def send(self, to: int, tag: str, x: Sequence[Tensor] = ()) -> None:
-        """Send *x*; a loss is noticed where the partner is received from."""
+        """Send *x*. A lost partner is ignored here: the next receive from it raises the loss."""
         with suppress(PeerLost):
             await self.node.send(to, tag, pack(*x))
 
 
 class Requests(PushListener):
-    """The requests of *partners*; ranks that rejoin are looked for after each step."""
+    """The stream of requests from *partners*. After each step it looks for ranks that have
+    rejoined.
+    """
 
     def __init__(self, partners: Partners, replica: Replica) -> None:
         self._partners = partners
         super().__init__(partners.node, lambda: bool(partners.node.peers), tag="average")
-        # No partner need ever have drawn a rank that began with the run: only one that came later can be too late.
+        # Only a rank that joined after the start can be too late. A rank that began with the run
+        # may simply never have been drawn, so silence from its partners proves nothing.
         self._heard = replica.ledger.incarnation == 0
 
     async def next_request(self) -> Message | None:
-        """Return the next request, in order of arrival; None once this rank has been trained and no peer is left."""
+        """Return the next request in order of arrival; None once this rank has finished training
+        and no peer is left.
+        """
         while isinstance(found := await self.next(), PeerLost):
             self._partners.gone[found.rank] = found
         return found

@@ -1,4 +1,5 @@
-"""Stochastic gradient push: gossip over directed edges, where a rank cannot know the weight it has at others.
+"""Stochastic gradient push: gossip over directed edges, where a rank cannot know with what weight
+others use its messages.
 
 Assran et al. 2019 (ICML), algorithm 1. A rank splits its weights x_i and a number w_i, initially 1, into equal shares
 for itself and its receivers. The columns of P therefore sum to 1, and the sums of x and w over all ranks are preserved.
@@ -12,7 +13,7 @@ from typing import Literal
 from pydantic import NonNegativeInt
 
 from simcluster.algorithms.facts import Facts
-from simcluster.algorithms.gossip.facts import SUMS_STAY, sgp_copies
+from simcluster.algorithms.gossip.gossip_copies import SUMS_STAY, sgp_copies
 from simcluster.algorithms.steps import resumable, steps
 from simcluster.overlays import AnyOverlay, Neighbourhood, mix, overlay_for
 from simcluster.payload import pack
@@ -29,13 +30,16 @@ async def sgp(
     consensus_every: NonNegativeInt = 0,
     output: Literal["local", "mean"] = "local",
 ) -> None:
-    """A gradient at z, a step of x and a push per batch. w is recorded as `push_weight`.
+    """Train with one gradient at z, one step of x and one push per batch. w is recorded as
+    `push_weight`.
 
-    *consensus_every*: steps between computations of the mean model, to record the squared distance of z from it; 0 for
-    never. *output*: the final model, a rank's `local` z or the `mean` of all x.
+    *consensus_every*: the number of steps between computations of the mean model, to record the
+    squared distance of z from that mean; 0 for never. *output*: the final model, either the rank's
+    `local` z or the `mean` of all x.
 
-    Ranks survive the loss of another: its senders keep its share. A rank without any neighbour trains alone; one that
-    could only send raises PeerLost, and so does the mean of all.
+    Ranks survive the loss of another rank: its senders keep its share. A rank without neighbours
+    trains alone. A rank that has lost all its senders but not all its receivers raises PeerLost;
+    with the `mean` of all, so does every rank.
     """
     graph, me = overlay_for(overlay, node.size, node.rng.seed), node.rank
     state = resumable(replica, x=replica.snapshot(), w=1.0)  # the replica itself holds z

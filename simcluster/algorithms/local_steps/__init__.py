@@ -1,1 +1,1 @@
-"""Ranks take several local steps between exchanges."""
+"""Local steps: ranks take several local steps between exchanges."""

@@ -1,9 +1,11 @@
-"""Asynchronous DiLoCo: the server steps along every change on arrival, and updates its momentum only now and then.
+"""Asynchronous DiLoCo: the server takes a step for every change on arrival, but updates its
+momentum only at every N-th.
 
-Liu et al. 2024, "Asynchronous Local-SGD Training for Language Modeling": delayed Nesterov and dynamic local updates.
-Momentum at every arrival amplifies stale changes, so its buffer is updated every N arrivals, with their mean. A worker
-k times as slow as the fastest takes 1/k of the steps per round, rounded (the paper rounds down, which an inexact clock
-would turn into one step less for the fastest). Rank 0 serves, and also trains by default.
+Liu et al. 2024, "Asynchronous Local-SGD Training for Language Modeling": delayed Nesterov and
+dynamic local updates. Momentum at every arrival amplifies stale changes, so its buffer is updated
+every N arrivals, with their mean. A worker k times as slow as the fastest takes 1/k of the steps
+per round, rounded (the paper rounds down, which an inexact clock would turn into one step fewer for
+the fastest). Rank 0 serves, and also trains by default.
 """
 
 from __future__ import annotations
@@ -14,12 +16,12 @@ from annotated_types import Ge, Le, Lt
 from pydantic import PositiveFloat, PositiveInt
 
 from simcluster.algorithms.facts import Facts, never
-from simcluster.algorithms.local_steps.facts import async_diloco_copies
+from simcluster.algorithms.local_steps.local_step_copies import async_diloco_copies
 from simcluster.algorithms.local_steps.own_rounds import inner_steps, own_rounds
 from simcluster.algorithms.local_steps.rounds import adopt, delayed_nesterov, outer_gradient
 from simcluster.algorithms.parameter_server.asynchronous import PushServer, push_to_server
-from simcluster.algorithms.parameter_server.facts import served
 from simcluster.algorithms.parameter_server.server import SERVER, trainers
+from simcluster.algorithms.parameter_server.server_copies import served
 from simcluster.algorithms.parameter_server.serving import PushRounds
 from simcluster.algorithms.steps import resumable
 from simcluster.algorithms.timed import timed
@@ -44,12 +46,14 @@ async def async_diloco(
     compression: Compression = "none",
     server_trains: bool = True,
 ) -> None:
-    """Rounds of *interval* inner steps (H) for the fastest rank; fewer for slower ones if *dynamic*.
+    """Run rounds of *interval* inner steps (H) on the fastest rank, and fewer on slower ranks if
+    *dynamic*.
 
-    *delay*: arrivals between two updates of the momentum (N), by default one per training rank; 1 is Nesterov at every
-    arrival. *spread*: the share of the momentum applied evenly before the N-th arrival instead of at it (c N in the
-    paper). *compression*: of the changes that workers send. *server_trains*: false for a server that only serves. Ranks
-    survive the loss of a worker.
+    *delay*: the number of arrivals between two updates of the momentum (N), by default the number
+    of training ranks; 1 is Nesterov at every arrival. *spread*: the share of the momentum applied
+    evenly before the N-th arrival instead of at it (c N in the paper). *compression*: the
+    compression of the changes that workers send. *server_trains*: whether the server also trains.
+    Ranks survive the loss of a worker.
     """
     ranks = trainers(node.size, server_trains)
     codec = Codec(compression, node.rng, "push", replica.parameters)
@@ -73,7 +77,9 @@ async def _serve(
             server.train(own_rounds(node, replica, server, interval, state.theta, state.version))
         async for push in server.pushes():
             # Phase 1, outer step, in order of arrival; every N-th updates the momentum.
-            staleness, delta, state.version = server.staleness(push), flatten(push.tensors), state.version + 1
+            staleness = server.staleness(push)
+            delta = flatten(push.tensors)
+            state.version = state.version + 1
             due = state.version % outer[2] == 0
             state.theta, state.m, state.gathered = await timed(
                 node, delayed_nesterov, state.theta, state.m, state.gathered, delta, due, *outer
@@ -112,7 +118,9 @@ async def _work(node: Transport, replica: Replica, interval: int, codec: Codec) 
 
         # Phase 3, pull: the current theta.
         message = await node.recv(SERVER, "answer")
-        theta, version, steps = message.tensor, message["version"], message["steps"]
+        theta = message.tensor
+        version = message["version"]
+        steps = message["steps"]
         await timed(node, adopt, replica.parameters, theta)
         counts = {"version": version, "steps": steps, "pushed": pushed}
         await replica.checkpoint(done, loose=True, theta=theta, codec=codec, **counts)

@@ -21,13 +21,16 @@ from simcluster.workloads import Replica
 CALL = "call"
 
 TRIES = 8
-"""Draws among all ranks before those that can be called are listed: with few called, the first is nearly always one."""
+"""The number of draws among all ranks before the resting ranks are listed. While few ranks are
+called, the first rank drawn is nearly always resting.
+"""
 
 
 class Cohort(PushListener):
-    """The pushes of called ranks: *places* of them at a time, and as many calls per place as a rank has rounds.
+    """The stream of pushes from called ranks. *places* is the number of slots, so at most that many
+    ranks are called at a time. Each slot makes as many calls as a rank has rounds.
 
-    *answered*: the calls that were answered before the run resumed.
+    *answered*: the number of calls that were answered before the run resumed.
     """
 
     def __init__(self, node: Transport, replica: Replica, places: int, interval: int, answered: int = 0) -> None:
@@ -37,16 +40,18 @@ class Cohort(PushListener):
         self._each = -(-replica.steps // interval)
         self._to_call = self._places * self._each - answered
         self._called: dict[int, None] = {}
-        self._lost: dict[int, int] = {}  # the last lost incarnation of ranks that were lost
-        self._done: dict[int, int] = {}  # rounds of the ranks that have trained
+        self._lost: dict[int, int] = {}  # lost rank -> its last lost incarnation
+        self._done: dict[int, int] = {}  # rank that has trained -> its number of finished rounds
 
     @property
     def trains(self) -> bool:
-        """Whether any rank is called now."""
+        """Whether any called rank has not pushed yet."""
         return bool(self._called)
 
     def draw(self) -> list[int]:
-        """Return the ranks to call now: one idle rank with a round left for each free place."""
+        """Return the ranks to call now: for each free slot, one resting rank that has a round
+        left.
+        """
         drawn: list[int] = []
         while len(self._called) < self._places and self._to_call:
             rank = self._one()
@@ -64,14 +69,17 @@ class Cohort(PushListener):
             self.is_through = not self._to_call and not self._called
 
     def lost(self, loss: PeerLost) -> None:
-        """Free the place of a lost rank: another rank will make its round."""
+        """Free the slot of a lost rank, so that another rank takes over its round."""
         if loss.rank in self._called and loss.incarnation > self._lost.get(loss.rank, -1):
             del self._called[loss.rank]
             self._to_call += 1
         self._lost[loss.rank] = loss.incarnation
 
     def gone(self, loss: PeerLost) -> None:
-        """Handle a failed call to a rank, which may rejoin and be called again before its loss is raised, if it is."""
+        """Handle a failed call.
+
+        The rank may rejoin and be called again before a receive raises its loss, if any does.
+        """
         self.lost(loss)
 
     def _one(self) -> int | None:
@@ -83,7 +91,7 @@ class Cohort(PushListener):
         return resting[int(random.integers(len(resting)))] if resting else None
 
     def _rests(self, rank: int) -> bool:
-        """Return whether *rank* is present, has a round left, and is not called yet."""
+        """Return whether *rank* is present, has a round left, and has no call to answer."""
         if rank in self._called or self._rounds_of(rank) >= self._each:
             return False
         peers = self._node.peers
@@ -95,7 +103,9 @@ class Cohort(PushListener):
 
 
 async def calls(node: Transport, replica: Replica) -> AsyncIterator[Message]:
-    """Yield the server's calls, until it has ended. A rank that joins late or rejoins reports to the server first."""
+    """Yield the server's calls until the server ends. A rank that joins late or rejoins reports to
+    the server first.
+    """
     is_late = replica.ledger.incarnation > 0
     if is_late and isinstance(lost := await heard(node, SERVER), PeerLost):
         raise lost  # even if the server has ended: this rank has missed the run
@@ -110,7 +120,7 @@ async def calls(node: Transport, replica: Replica) -> AsyncIterator[Message]:
 
 
 async def work_when_called(node: Transport, replica: Replica, interval: int, codec: Codec) -> None:
-    """Be a worker of a cohort: a round for each call."""
+    """Run a worker of a cohort: train for one round per call, and push."""
     training = rounds(replica, interval, keep=resumable(replica, codec=codec), loose=True)
     async for call in calls(node, replica):
         # Phase 3, pull: the current weights, which come with the call and so before a round.
@@ -118,4 +128,4 @@ async def work_when_called(node: Transport, replica: Replica, interval: int, cod
         done, batches = await anext(training)
         await train_and_push(node, replica, interval, done, batches, call.tensor, call["version"], codec)
         del call
-        replica.drop_weights()  # the next call brings others
+        replica.drop_weights()  # a resting rank needs none: the next call brings the current ones

@@ -1,8 +1,9 @@
-"""DeMo: every rank keeps its own momentum and shares only the components that stand out of it.
+"""DeMo: every rank keeps its own momentum and shares only its largest components.
 
-Peng, Quesnelle and Kingma 2024, algorithm 1. The momentum is cut into chunks, each is transformed (DCT-II), and its k
-largest coefficients are taken out of the momentum and sent to all ranks. Every rank steps along their sum, or along its
-signs. Algorithm 1 chunks each tensor; here the chunks run through all parameters, end to end.
+Peng, Quesnelle and Kingma 2024, algorithm 1. The momentum is split into chunks and each chunk is
+transformed (DCT-II). Its k largest coefficients are taken out of the momentum and sent to all
+ranks. Every rank steps along their sum, or along its signs. Algorithm 1 chunks each tensor; here
+the chunks run through all parameters, end to end.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ from pydantic import PositiveInt
 from torch import Tensor
 
 from simcluster.algorithms.facts import Facts
-from simcluster.algorithms.local_steps.facts import demo_copies
+from simcluster.algorithms.local_steps.local_step_copies import demo_copies
 from simcluster.algorithms.steps import resumable, steps
 from simcluster.algorithms.timed import timed
 from simcluster.collectives import flatten, unflatten
@@ -36,10 +37,12 @@ async def demo(
     top_k: PositiveInt = 8,
     update: Literal["sign", "mean"] = "sign",
 ) -> None:
-    """Per batch: one all-to-all exchange and one step of the workload's optimizer, which should be plain SGD.
+    """Train with one all-to-all exchange and one step of the workload's optimizer per batch; use
+    plain SGD.
 
-    *momentum*: beta. *chunk*: elements per chunk (s). *top_k*: coefficients shared per chunk (k); all if there are
-    fewer. *update*: along the signs of the shared components, or along their mean.
+    *momentum*: the decay beta. *chunk*: the number of elements per chunk (s). *top_k*: the number
+    of coefficients shared per chunk (k); all if a chunk has fewer. *update*: step along the signs
+    of the shared components, or along their mean.
     """
     state = resumable(replica, m=torch.zeros_like(flatten(replica.parameters)))
     transform = _dct(chunk, state.m)
@@ -73,7 +76,9 @@ def _dct(size: int, like: Tensor) -> Tensor:
 def _extract(
     m: Tensor, gradients: Sequence[Tensor], beta: float, transform: Tensor, k: int
 ) -> tuple[Tensor, Tensor, Tensor]:
-    """Return (momentum without q, q's coefficients, their places in each chunk in the smallest integer type)."""
+    """Return (momentum without q, coefficients of q, their indices in each chunk, in the smallest
+    sufficient integer type).
+    """
     m = beta * m + flatten(gradients)
     chunks = torch.nn.functional.pad(m, (0, -len(m) % len(transform))).view(-1, len(transform))
     coefficients = chunks @ transform.T

@@ -13,7 +13,7 @@ from annotated_types import Ge, Lt
 from pydantic import PositiveFloat, PositiveInt
 
 from simcluster.algorithms.facts import Facts, by_samples
-from simcluster.algorithms.local_steps.facts import diloco_copies
+from simcluster.algorithms.local_steps.local_step_copies import diloco_copies
 from simcluster.algorithms.local_steps.rounds import adopt, nesterov, outer_gradient, train_alone
 from simcluster.algorithms.steps import resumable, rounds
 from simcluster.algorithms.timed import timed
@@ -35,10 +35,12 @@ async def diloco(
     schedule: AllReduceSchedule = "ring",
     compression: Compression = "none",
 ) -> None:
-    """Rounds of *interval* inner steps (H), the last one shorter if the steps run out, each followed by one outer step.
+    """Run rounds of *interval* inner steps (H) and one outer step; the last round takes the steps
+    that are left.
 
-    *schedule*: of the all-reduce. `ring` sends the fewest bytes, in 2 (n-1) rounds; `direct` sends as few in two, which
-    suits links with high latency. *compression*: of the outer gradients sent.
+    *schedule*: the schedule of the all-reduce. `ring` sends the fewest bytes, in 2 (n-1) rounds;
+    `direct` sends as few in two rounds, which suits links with high latency. *compression*: the
+    compression of the outer gradients.
     """
     theta = flatten(replica.parameters)
     mean = Mean(compression, node, "outer gradient", replica.parameters, partial(all_reduce, schedule=schedule))
@@ -48,7 +50,7 @@ async def diloco(
         # Phase 1, inner: H steps of the local optimizer on local data.
         loss = await train_alone(node, replica, batches)
 
-        # Phase 2, outer gradient: Delta = 1/k sum_i (theta - theta_i), weighed by the samples of a batch.
+        # Phase 2, outer gradient: Delta = 1/k sum_i (theta - theta_i), weighted by the samples of a batch.
         moved = unflatten(await timed(node, outer_gradient, state.theta, replica.parameters), replica.parameters)
         delta = flatten(await state.mean(weighed(replica, moved), f"outer/{step}"))
 

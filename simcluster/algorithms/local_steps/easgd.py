@@ -16,7 +16,7 @@ from pydantic import PositiveFloat, PositiveInt
 from torch import Tensor
 
 from simcluster.algorithms.facts import Facts
-from simcluster.algorithms.local_steps.facts import easgd_copies
+from simcluster.algorithms.local_steps.local_step_copies import easgd_copies
 from simcluster.algorithms.local_steps.rounds import adopt, pulled_by_all, spring
 from simcluster.algorithms.parameter_server.asynchronous import PushServer
 from simcluster.algorithms.parameter_server.server import SERVER, trainers
@@ -45,11 +45,14 @@ async def easgd(
     beta: PositiveFloat = 0.9,
     server_trains: bool = True,
 ) -> None:
-    """Each rank meets the centre every *interval* steps (tau) and at its last one; the spring is alpha = *beta* / n.
+    """Train on every rank; each rank meets the centre every *interval* steps (tau) and at its last
+    step.
 
-    *form*: in `asynchronous` rank 0 holds the centre and survives the loss of workers; in `synchronous` every rank
-    holds the same centre; in `round_robin` it travels around. Rank 0 ends with the centre, all others with their own
-    weights. *server_trains*: false if rank 0 only serves in the asynchronous form; n then excludes it.
+    The spring constant is alpha = *beta* / n for n training ranks. *form*: in `asynchronous`, rank
+    0 holds the centre and survives the loss of workers; in `synchronous`, every rank holds the same
+    centre; in `round_robin`, the centre travels from rank to rank. Rank 0 ends with the centre, all
+    others with their own weights. *server_trains*: whether rank 0 also trains in the asynchronous
+    form; if not, n excludes rank 0.
     """
     ranks = trainers(node.size, server_trains or form != "asynchronous")
     if node.size == 1:
@@ -67,7 +70,8 @@ async def _train(
 ) -> None:  # fmt: skip
     """Step x <- x - eta gradient(x) - alpha (x - centre), with both terms taken at the same x.
 
-    *meet*: (x, step) -> alpha (x - centre), and moves the centre towards x by as much. *keep*: saved with x.
+    *meet* takes (x, step), moves the centre towards x by the force alpha (x - centre), and returns
+    that force. A checkpoint saves *keep* along with the weights.
     """
     async for step, batch in steps(replica, keep=keep, loose=loose):
         loss, gradients = await node.compute(replica.loss_and_gradients, batch, cost=replica.gradient_cost(batch))
@@ -96,7 +100,8 @@ async def _synchronous(node: Transport, replica: Replica, interval: int, alpha: 
 
 async def _round_robin(node: Transport, replica: Replica, interval: int, alpha: float) -> None:
     right, left = (node.rank + 1) % node.size, (node.rank - 1) % node.size
-    # Between two meetings the centre travels from the last rank to the first, which is next on its arrival.
+    # Between two rounds of meetings the centre travels from the last rank to the first, which meets
+    # it next.
     state = resumable(replica, on_its_way=None, centre=flatten(replica.parameters) if node.rank == 0 else None)
     if state.on_its_way is not None:
         await node.send(right, "centre", state.on_its_way)
@@ -135,7 +140,8 @@ async def _serve(node: Transport, replica: Replica, interval: int, alpha: float,
         if trains:
             server.train(_train(node, replica, interval, meet, state, loose=True))
         async for push in server.pushes():
-            # In order of arrival. Staleness: the centre's moves by other ranks since this one last met it.
+            # Pushes are handled in order of arrival. The staleness is the number of times that
+            # other ranks have moved the centre since this rank last met it.
             (x,) = push.tensors
             force = await timed(node, spring, x, state.centre, alpha)
             state.centre = await timed(node, torch.add, state.centre, force)

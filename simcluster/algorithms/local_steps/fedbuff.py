@@ -1,8 +1,9 @@
 """FedBuff: workers train without waiting for each other; the server steps whenever K of their changes have arrived.
 
-Nguyen et al. 2022, algorithm 1, without secure aggregation. Staleness is the number of server steps between a worker's
-download and the arrival of its change; changes are scaled by 1 / sqrt(1 + staleness). Rank 0 serves, and also trains by
-default. As in the paper, only M_c workers may train at a time: the server draws another for each that is done.
+Nguyen et al. 2022, algorithm 1, without secure aggregation. Staleness is the number of server steps
+between a worker's download and the arrival of its change; changes are scaled by 1 / sqrt(1 +
+staleness). Rank 0 serves, and also trains by default. As in the paper, only M_c workers may train
+at a time: for each worker that finishes, the server draws another.
 """
 
 from __future__ import annotations
@@ -14,12 +15,12 @@ from torch import Tensor
 
 from simcluster.algorithms.facts import Facts, never
 from simcluster.algorithms.local_steps.cohort import CALL, Cohort, work_when_called
-from simcluster.algorithms.local_steps.facts import fedbuff_copies, fedbuff_working
+from simcluster.algorithms.local_steps.local_step_copies import fedbuff_copies, fedbuff_working
 from simcluster.algorithms.local_steps.own_rounds import own_rounds, train_and_push
 from simcluster.algorithms.local_steps.rounds import adopt
 from simcluster.algorithms.parameter_server.asynchronous import PushServer
-from simcluster.algorithms.parameter_server.facts import served
 from simcluster.algorithms.parameter_server.server import SERVER, Push, trainers
+from simcluster.algorithms.parameter_server.server_copies import served
 from simcluster.algorithms.parameter_server.serving import PushRounds
 from simcluster.algorithms.steps import resumable, rounds
 from simcluster.algorithms.timed import timed
@@ -53,13 +54,15 @@ async def fedbuff(
     server_trains: bool = True,
     concurrency: PositiveInt | None = None,
 ) -> None:
-    """Rounds of *interval* steps (Q) on each rank, and a server step per *buffer* (K) changes, at most one per rank.
+    """Run rounds of *interval* steps (Q) on each rank, and a server step per *buffer* changes (K).
 
-    *server_learning_rate*: eta_g. *damping*: `root` divides a change by sqrt(1 + staleness). *max_staleness*: the
-    server rejects staler changes; None accepts all. *compression*: of what workers send. *server_trains*: false for a
-    server that only serves. *concurrency*: the number of workers that train at a time (M_c), at most all, drawn for
-    each round among the others; each of these places makes as many rounds as a rank would, and no rank makes more. None
-    for all workers. What is left in the buffer makes a last, smaller step. Ranks survive the loss of a worker.
+    *server_learning_rate*: eta_g. *damping*: `root` divides a change by sqrt(1 + staleness).
+    *max_staleness*: the server rejects changes with a larger staleness; None accepts all.
+    *compression*: the compression of the changes that workers send. *server_trains*: whether the
+    server also trains. *concurrency* (M_c): the number of workers that train at a time; None for
+    all. Each of these slots runs as many rounds as a rank has batches for. Each of its rounds goes
+    to a worker drawn from those at rest; no worker runs more rounds than it has batches for. The
+    changes left at the end make a last, smaller step. Ranks survive the loss of a worker.
     """
     K = min(buffer, len(trainers(node.size, server_trains)))
     codec = Codec(compression, node.rng, "push", replica.parameters)
@@ -77,13 +80,13 @@ async def _serve(
     max_staleness: int | None, codec: Codec, server_trains: bool, concurrency: int | None,
 ) -> None:  # fmt: skip
     w = flatten(replica.parameters)
-    zeros = w.new_zeros(len(w))  # never changed in place
+    zeros = w.new_zeros(len(w))  # shared by all empty buffers, so nothing may change it in place
     state = resumable(replica, w=w, gathered=zeros, version=0, held=0, applied=0, rejected=0, came=0)
     places = min(concurrency or node.size, node.size - 1)
     cohort = Cohort(node, replica, places, interval, state.came) if concurrency is not None else None
 
     async def step() -> None:
-        """Take the step w <- w - eta_g times the buffer's mean."""
+        """Take the step w <- w - eta_g * (mean of the changes in the buffer)."""
         state.w = await timed(node, _step, state.w, state.gathered, server_learning_rate, state.held)
         server.take()
         state.gathered, state.version = zeros, state.version + 1
@@ -93,7 +96,7 @@ async def _serve(
             server.done = state.version
 
     def answer(push: Push | None) -> None:
-        """Send the current weights to the rank that pushed or, of a cohort, to those that are drawn next."""
+        """Send the current weights to the rank that pushed, or to the next ranks of the cohort."""
         weights = lend(state.w, version=state.version)
         is_own = push is not None and push.rank == SERVER
         if push is not None and (cohort is None or is_own):

@@ -1,8 +1,10 @@
-"""Local SGD: every rank trains alone for H steps, then all continue from the mean of their weights.
+"""Local SGD: every rank trains alone for H steps, then all ranks continue from the mean of their
+weights.
 
-Stich 2019, algorithm 1. With a fraction of the ranks per round and a mean weighted by shard sizes it is FedAvg (McMahan
-et al. 2017, algorithm 1), except that an all-reduce replaces the server. Around a ring a rank sends 2 (n-1)/n times the
-weights' bytes per round, H times less than when gradients are averaged at every step.
+Stich 2019, algorithm 1. With a fraction of the ranks per round and a mean weighted by shard sizes
+it is FedAvg (McMahan et al. 2017, algorithm 1), except that an all-reduce replaces the server.
+Around a ring a rank sends 2 (n-1)/n times the weights' bytes per round, 1/H of the bytes sent when
+gradients are averaged at every step.
 """
 
 from __future__ import annotations
@@ -18,7 +20,7 @@ from pydantic import PositiveInt
 from torch import Tensor
 
 from simcluster.algorithms.facts import Facts, by_samples
-from simcluster.algorithms.local_steps.facts import local_sgd_copies
+from simcluster.algorithms.local_steps.local_step_copies import local_sgd_copies
 from simcluster.algorithms.local_steps.rounds import adopt, train_alone
 from simcluster.algorithms.steps import resumable, rounds
 from simcluster.algorithms.timed import timed
@@ -39,13 +41,17 @@ async def local_sgd(
     schedule: AllReduceSchedule = "ring",
     compression: Compression = "none",
 ) -> None:
-    """Rounds of *interval* steps (H), the last one shorter if the steps run out; all ranks end with the same weights.
+    """Run rounds of *interval* steps (H), then average; the last round takes the steps that are
+    left.
 
-    *participation*: the fraction C of ranks that train in a round, at least one, drawn alike by all; the others skip
-    that round's batches. *weighting*: `samples` weights ranks by shard size, `uniform` by
-    batch size, which is one number for all unless the workload says otherwise. *schedule*: of the all-reduce; `ring`
-    sends the fewest bytes, in 2 (n-1) rounds, `direct` as few in two. *compression*: of what is sent, the changes since
-    the last mean.
+    All ranks end with equal weights.
+
+    *participation*: the fraction C of ranks that train in a round, at least one rank. All ranks
+    draw the same set; a rank outside it skips that round's batches. *weighting*: `samples` weights
+    ranks by shard size; `uniform` weights them by batch size, which is equal on all ranks unless
+    the workload says otherwise. *schedule*: the schedule of the all-reduce; `ring` sends the fewest
+    bytes, in 2 (n-1) rounds; `direct` sends as few in two rounds. *compression*: the compression of
+    the messages, which are changes since the last mean.
     """
     n = await _samples(node, replica) if weighting == "samples" else replica.batch_sizes
     chosen_ranks = max(round(participation * node.size), 1)
@@ -53,7 +59,8 @@ async def local_sgd(
     state = resumable(replica, x=flatten(replica.parameters), mean=mean)
 
     async for step, batches in rounds(replica, interval, keep=state):
-        # Phase 1, select: S, the ranks of this round, drawn by the number of earlier steps.
+        # Phase 1, select: S, the ranks of this round. The draw depends only on the seed and the
+        # number of earlier steps.
         before = (step - 1) // interval * interval
         drawn = node.rng.shared("local_sgd", str(before)).permutation(node.size)
         chosen = sorted(int(rank) for rank in drawn[:chosen_ranks])
@@ -75,7 +82,7 @@ async def local_sgd(
 
 
 async def _samples(node: Transport, replica: Replica) -> list[int]:
-    """Return the size of every rank's shard; in a run without computing all count as equal."""
+    """Return the size of every rank's shard. In a run without values, all shards count as equal."""
     own = torch.zeros(node.size, dtype=torch.int64)
     own[node.rank] = max(replica.shard_size, 1)
     return [int(size) for size in (await all_reduce(node, own, "samples")).tolist()]

@@ -1,4 +1,4 @@
-"""Rounds of a rank, answered one by one by the server, and rounds of a server that trains itself."""
+"""Rounds of a worker, which the server answers, and rounds of a server that also trains."""
 
 from __future__ import annotations
 
@@ -21,7 +21,10 @@ from simcluster.workloads import Batch, Replica
 async def inner_steps(
     node: Transport, replica: Replica, batches: Iterator[Batch], step: int, count: int
 ) -> tuple[int, float, float]:
-    """Take *count* steps after *step*, or fewer if the batches run out. Return (last step, mean loss, s per step)."""
+    """Take *count* steps after *step*, or fewer if the batches run out.
+
+    Return (last step, mean loss, seconds per step).
+    """
     clock, last = asyncio.get_running_loop(), min(step + count, replica.steps)
     began_s = clock.time()
     loss = await train_alone(node, replica, islice(batches, last - step))
@@ -31,7 +34,12 @@ async def inner_steps(
 async def own_rounds(
     node: Transport, replica: Replica, server: PushServer, steps: int, w: Tensor, version: int, pushed: int = 0
 ) -> None:
-    """Run a server's rounds of *steps* inner steps, or as it answers, from *w* of *version*, after *pushed* others."""
+    """Run the rounds of a server that trains, from weights *w* of *version*, after *pushed* earlier
+    rounds.
+
+    The first round takes *steps* inner steps; the server's answer may set another number for the
+    following rounds.
+    """
     batches, done = replica.batches(), replica.done
     while done < replica.steps:
         done, loss, step_s = await inner_steps(node, replica, batches, done, steps)
@@ -48,7 +56,9 @@ async def train_and_push(
     node: Transport, replica: Replica, interval: int, done: int, batches: Iterable[Batch], w: Tensor, version: int,
     codec: Codec,
 ) -> None:  # fmt: skip
-    """Make the round that ends at step *done* from *w* of *version*, and push its change to the server."""
+    """Train the round that ends at step *done*, starting from weights *w* of *version*, and push
+    the change to the server.
+    """
     # Phase 1, train: Q steps from the server's weights.
     loss = await train_alone(node, replica, batches)
 

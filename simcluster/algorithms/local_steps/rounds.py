@@ -1,6 +1,6 @@
 """The parts of a round: local steps, outer gradients, steps of outer optimizers, and loading weights.
 
-The arithmetic, except `adopt`, is pure, so that it can be timed.
+The arithmetic, except for `adopt`, is pure, so that it can be timed.
 """
 
 from __future__ import annotations
@@ -18,7 +18,8 @@ from simcluster.workloads import Batch, Replica
 async def train_alone(node: Transport, replica: Replica, batches: Iterable[Batch]) -> float:
     """Take one local optimizer step per batch. Return the mean loss.
 
-    Nothing is recorded: that would evaluate rank 0's weights, which are not the shared model within a round.
+    Nothing is recorded here: a record would evaluate rank 0's weights, which within a round are not
+    the shared model.
     """
     total, count = 0.0, 0
     for batch in batches:
@@ -34,7 +35,9 @@ def outer_gradient(theta: Tensor, parameters: Sequence[Tensor]) -> Tensor:
 
 
 def nesterov(theta: Tensor, m: Tensor, delta: Tensor, lr: float, mu: float) -> tuple[Tensor, Tensor]:
-    """Return (theta, m) after a step of *lr* with Nesterov momentum *mu* (Sutskever et al. 2013); plain SGD for 0."""
+    """Return (theta, m) after a step with learning rate *lr* and Nesterov momentum *mu* (Sutskever
+    et al. 2013). A momentum of 0 is plain SGD.
+    """
     m = mu * m + delta
     return theta - lr * (delta + mu * m), m
 
@@ -58,12 +61,14 @@ def delayed_nesterov(
 
 
 def spring(x: Tensor, centre: Tensor, alpha: float) -> Tensor:
-    """Return alpha (x - centre): elastic averaging moves x by minus this, the centre by this (Zhang et al. 2015)."""
+    """Return the force alpha (x - centre), which elastic averaging subtracts from x and adds to the
+    centre (Zhang et al. 2015).
+    """
     return alpha * (x - centre)
 
 
 def pulled_by_all(centre: Tensor, total: Tensor, size: int, alpha: float) -> Tensor:
-    """Return *centre* after the pull of *size* ranks with the sum of x *total*."""
+    """Return *centre* after the pull of *size* ranks, where *total* is the sum of their x."""
     return centre + alpha * (total - size * centre)
 
 

@@ -15,7 +15,7 @@ from annotated_types import Gt, Le
 from torch import Tensor
 
 from simcluster.algorithms.facts import Facts
-from simcluster.algorithms.local_steps.facts import sparta_copies
+from simcluster.algorithms.local_steps.local_step_copies import sparta_copies
 from simcluster.algorithms.local_steps.rounds import adopt, train_alone
 from simcluster.algorithms.steps import steps
 from simcluster.algorithms.timed import timed
@@ -26,7 +26,9 @@ from simcluster.workloads import Replica
 
 @Facts(copies=sparta_copies, in_step=True)
 async def sparta(node: Transport, replica: Replica, *, fraction: Annotated[float, Gt(0), Le(1)] = 0.05) -> None:
-    """Per batch: one local optimizer step, then the mean over ranks of a share *fraction* (p) of the coordinates."""
+    """For each batch, take a local optimizer step, then average the share *fraction* (p) of the
+    coordinates over all ranks.
+    """
     async for step, batch in steps(replica):
         # Phase 1, train: one local step.
         loss = await train_alone(node, replica, [batch])
@@ -43,9 +45,10 @@ async def sparta(node: Transport, replica: Replica, *, fraction: Annotated[float
 
 
 def _coordinates(node: Transport, step: int, x: Tensor, p: float) -> Tensor:
-    """Draw each coordinate of *x* with probability *p*; return them in order.
+    """Draw each coordinate of *x* with probability *p*; return the drawn coordinates in order.
 
-    Their number is drawn first, which a run without values can do as well, at any size.
+    Their number is drawn first, so a run without values needs no more than that draw, whatever the
+    size of the model.
     """
     common = node.rng.shared("sparta", str(step))
     number = int(common.binomial(len(x), p))

@@ -1,8 +1,9 @@
 """Streaming DiLoCo: the parameters are synchronised in fragments, one after another, while training continues.
 
-Douillard et al. 2025, algorithm 2. Each fragment is synchronised every H steps, at an offset from the others, so the
-peak of traffic is a single fragment's. The result of a synchronisation is applied tau steps after its start and blended
-with the local weights, which keep a share alpha. With one fragment, no overlap and alpha 0 it is DiLoCo.
+Douillard et al. 2025, algorithm 2. Each fragment is synchronised every H steps, at an offset from
+the others, so the peak traffic is that of a single fragment. The result of a synchronisation is
+applied tau steps after its start and blended with the local weights, which keep a share alpha. With
+one fragment, no overlap and alpha 0 it is DiLoCo.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ from pydantic import NonNegativeInt, PositiveFloat, PositiveInt
 from torch import Tensor
 
 from simcluster.algorithms.facts import Facts
-from simcluster.algorithms.local_steps.facts import streaming_diloco_apart, streaming_diloco_copies
+from simcluster.algorithms.local_steps.local_step_copies import streaming_diloco_apart, streaming_diloco_copies
 from simcluster.algorithms.local_steps.rounds import adopt, nesterov, train_alone
 from simcluster.algorithms.steps import Lag, Late, resumable, steps
 from simcluster.algorithms.timed import timed
@@ -42,25 +43,31 @@ async def streaming_diloco(
 ) -> None:
     """Synchronise each of *fragments* (P) equal pieces of the flat parameters every *interval* steps (H).
 
-    *overlap* (tau): inner steps between the start and the end of a fragment's synchronisation, at most H. *blend*
-    (alpha): the share that local weights keep; none at the end of the run. *schedule*: of the all-reduces.
-    *compression*: of the outer gradients sent.
+    *overlap* (tau): the number of inner steps between the start and the end of a fragment's
+    synchronisation, at most H. *blend* (alpha): the share of the local weights in the result,
+    except at the end of the run, where it is 0. *schedule*: the schedule of the all-reduces.
+    *compression*: the compression of the outer gradients.
     """
     theta = list(flatten(replica.parameters).tensor_split(fragments))
     by_schedule = partial(all_reduce, schedule=schedule)
     mean = [Mean(compression, node, f"fragment {p}", [piece], by_schedule) for p, piece in enumerate(theta)]
     state = resumable(replica, theta=theta, m=[piece.new_zeros(len(piece)) for piece in theta], mean=mean)
-    # After regrouping nothing is in flight: a fragment is averaged at its next turn.
+    # A regrouping drops the synchronisations in flight; each fragment is then averaged at its next
+    # turn.
     apart = streaming_diloco_apart({"overlap": overlap, "fragments": fragments, "interval": interval})
     lag = Lag(replica, min(overlap, interval), lacking=False, apart=apart)
 
     async def begin(p: int, step: int) -> None:
-        """Take fragment p's outer gradient now, and average it while training continues."""
+        """Compute fragment p's outer gradient now, and average it over ranks while training
+        continues.
+        """
         moved = await timed(node, _moved, state.theta[p], replica.parameters, fragments, p)
         lag.send_off(Late(step, [group.create_task(state.mean[p]([moved], f"fragment{p}/{step}"))], p))
 
     async def end(late: Late, alpha: float) -> None:
-        """Take a fragment's outer step, keeping a share alpha of the local weights."""
+        """Wait for a fragment's mean and take its outer step, keeping the share alpha of the local
+        weights.
+        """
         ((delta,),), (p,) = await late.results(), late.note
         outer = timed(node, nesterov, state.theta[p], state.m[p], delta, outer_learning_rate, outer_momentum)
         state.theta[p], state.m[p] = await outer
@@ -87,7 +94,7 @@ def _moved(theta: Tensor, parameters: list[Tensor], fragments: int, p: int) -> T
 
 
 def _blend(parameters: list[Tensor], theta: Tensor, fragments: int, p: int, alpha: float) -> None:
-    """Blend fragment p of *parameters*: alpha of itself and 1 - alpha of *theta*."""
+    """Set fragment p of *parameters* to alpha times itself plus 1 - alpha times *theta*."""
     x = flatten(parameters)
     piece = x.tensor_split(fragments)[p]
     piece.copy_(theta.lerp(piece, alpha))

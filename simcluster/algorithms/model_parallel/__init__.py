@@ -1,1 +1,1 @@
-"""Every rank holds a part of the model."""
+"""Model parallelism: every rank holds a part of the model."""

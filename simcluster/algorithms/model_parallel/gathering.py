@@ -1,4 +1,6 @@
-"""The whole model at rank 0, now and then and at the end, where it can be evaluated."""
+"""Gathering of the whole model at rank 0, at intervals and at the end, so that rank 0 can evaluate
+it.
+"""
 
 from __future__ import annotations
 
@@ -16,10 +18,12 @@ from simcluster.transport import Transport
 from simcluster.workloads import Replica
 
 STRETCH_BYTES = 16 * 2**20
-"""Weights are gathered in stretches of the model of at most this size, or of one parameter."""
+"""The maximum size of a stretch of weights that is sent at once. A larger parameter is a stretch by
+itself.
+"""
 
 AHEAD = 2
-"""The number of stretches on their way at a time."""
+"""The maximum number of stretches in flight."""
 
 
 async def gather(
@@ -30,10 +34,12 @@ async def gather(
     tag: str,
     whole: Callable[[int, Sequence[Tensor]], Tensor],
 ) -> None:
-    """Gather the model at rank 0 from each rank's *own* weights by place, so that rank 0 never has to hold it whole.
+    """Gather the model at rank 0 from each rank's *own* weights, which are keyed by index in
+    `Replica.parameters`. Rank 0 need never hold the whole model.
 
-    *holders* returns the ascending ranks that hold a place, and *whole* its weights from what they hold. The first
-    stretches leave at once; the others when rank 0 has taken the one AHEAD of them, and asks for them.
+    *holders* returns the ranks that hold (a part of) the weights at an index, ascending. *whole*
+    joins these parts into the weights at an index. The first AHEAD stretches leave at once; rank 0
+    asks for stretch n when it has received stretch n - AHEAD.
     """
     stretches = _stretches(replica)
     ranks = [sorted({rank for place in places for rank in holders(place)} - {0}) for places in stretches]
@@ -54,7 +60,9 @@ async def gather(
 
 
 def gathering_bytes(replica: Replica, received: Collection[int]) -> int:
-    """Return what rank 0 holds while it gathers: AHEAD stretches of *received* places, and the file if it is small."""
+    """Return the bytes that rank 0 holds during a gather: AHEAD stretches of the weights at the
+    *received* indices, and the file of weights if it is small enough to be kept in memory.
+    """
     sizes = [
         sum(replica.shapes[place].nbytes for place in places if place in received) for places in _stretches(replica)
     ]
@@ -64,7 +72,7 @@ def gathering_bytes(replica: Replica, received: Collection[int]) -> int:
 
 
 def _stretches(replica: Replica) -> list[list[int]]:
-    """Return the places of the model's parameters in stretches, in order."""
+    """Return the indices of the model's parameters, in order, grouped into stretches."""
     stretches: list[list[int]] = []
     left_bytes = 0
     for place, shape in enumerate(replica.shapes):
@@ -78,7 +86,10 @@ def _stretches(replica: Replica) -> list[list[int]]:
 
 @dataclass(frozen=True)
 class WeightGathering:
-    """Sends all weights to rank 0 every *interval* steps, and at the end. *ranks* hold the stages, in their order."""
+    """The gathering of a pipeline's weights at rank 0, every *interval* steps and at the end.
+
+    *ranks*: the ranks that hold the stages, first to last.
+    """
 
     node: Transport
     replica: Replica
@@ -88,23 +99,29 @@ class WeightGathering:
     before: list[Tensor]  # the running statistics at the start
 
     def is_due(self, step: int) -> bool:
-        """Return whether rank 0 has the whole model after *step*; alone, it always has."""
+        """Return whether rank 0 has the whole model after *step*. This is always so if it holds all
+        stages alone.
+        """
         last = step == self.replica.steps or tuple(self.ranks) == (0,)
         return last or (self.interval is not None and step % self.interval == 0)
 
     async def send(self, step: int, own: Sequence[Tensor]) -> None:
-        """Send this rank's *own* weights to rank 0, or receive all there."""
+        """Send this rank's *own* weights to rank 0; on rank 0, receive those of all other ranks."""
         holders = {place: sorted(self.ranks[i] for i in found) for place, found in self.plan.holders().items()}
         mine = [place for place, found in holders.items() if self.node.rank in found]
         held = dict(zip(mine, own, strict=True))
-        # A parameter that several ranks share is the same on all of them.
+        # A parameter that several ranks share is equal on all of them, so any part will do.
         tag = f"weights/{step}"
         await gather(self.node, self.replica, held, holders.__getitem__, tag, lambda _, parts: parts[-1])
         if self.before:
             await self._send_statistics(f"statistics/{step}")
 
     async def _send_statistics(self, tag: str) -> None:
-        """Send rank 0 the running statistics, each of which only the rank that holds its layer has changed."""
+        """Send the running statistics to rank 0.
+
+        A layer's statistics change only on the rank that holds the layer, so rank 0 keeps those
+        that changed.
+        """
         now = self.replica.statistics()
         if self.node.rank:
             moved = torch.stack([(new != old).any() for new, old in zip(now, self.before, strict=True)])
@@ -117,7 +134,7 @@ class WeightGathering:
         self.replica.load_statistics(now)
 
     async def look_on(self) -> None:
-        """Hold no stage: rank 0 receives the weights; any other rank ends at once."""
+        """Run a rank without a stage. Rank 0 receives the weights; any other rank ends at once."""
         if self.node.rank == 0:
             async for step, _ in steps(self.replica, joined=True, places=[]):
                 if self.is_due(step):

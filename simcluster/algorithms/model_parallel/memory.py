@@ -1,4 +1,4 @@
-"""The memory that each rank of a partitioned model holds, phase by phase. See `Facts.phases`."""
+"""The memory that each rank of a partitioned model holds in each phase. See `Facts.phases`."""
 
 from __future__ import annotations
 
@@ -7,11 +7,11 @@ from dataclasses import replace
 from simcluster.algorithms.facts import Settings, all_reduce_messages
 from simcluster.algorithms.model_parallel.gathering import gathering_bytes
 from simcluster.algorithms.model_parallel.order import ranks_of
-from simcluster.algorithms.model_parallel.pipeline_plan import ORDERS, PipelinePlan, plan_of
+from simcluster.algorithms.model_parallel.pipeline_plan import ORDERS, PipelinePlan, plan_by
 from simcluster.workloads import Replica
 from simcluster.workloads.costs.memory import MemoryBytes
 from simcluster.workloads.data.streams import micro_batches as cut
-from simcluster.workloads.layers.held import Held, joint_bytes
+from simcluster.workloads.layers.activations import Held, joint_bytes
 
 
 def pipeline_phases(
@@ -19,8 +19,7 @@ def pipeline_phases(
 ) -> list[list[MemoryBytes]]:
     size = len(replica.batch_sizes)
     ranks, m = ranks_of(settings["order"], size), settings["micro_batches"] or size
-    names = ("schedule", "chunks", "cuts", "flops_per_s", "bandwidth_Bps")
-    plan = plan_of(replica, size, len(ranks), m, *(settings[name] for name in names))
+    plan = plan_by(settings, replica, size, len(ranks))
     batch = next(replica.joined_batches())
     held, whole = replica.held(cut(batch, m)[0]), replace(whole, batch=batch.inputs.nbytes + batch.targets.nbytes)
     looks_on = MemoryBytes(whole.weights if not in_parts else whole.weights - whole.gradients, 0, 0, 0, 0, whole.data)
@@ -44,17 +43,23 @@ def _of_stages(
     settings: Settings,
     in_parts: bool,
 ) -> list[MemoryBytes]:
-    """Return training with stages i, p + i, ..., and its step; both take more than sending weights afterwards."""
+    """Return the memory that rank *i* of the pipeline holds while it trains its stages i, p + i,
+    ..., and during its optimizer step.
+
+    Sending the weights takes less memory.
+    """
     mine = [plan.bounds[chunk * plan.p + i] for chunk in range(plan.chunks)]
     places, part = plan.places(i), replica.part(plan.places(i))
-    own, stashed = _bytes(replica, places), [joint_bytes(held[first:end]) for first, end in mine]
+    sizes, stashed = [replica.shapes[place].nbytes for place in places], [joint_bytes(held[a:b]) for a, b in mine]
+    own = sum(sizes)
     now = most = 0
     for way, chunk, _ in ORDERS[settings["schedule"]](plan.p, i, m, plan.chunks):
         now += stashed[chunk] if way == "forward" else -stashed[chunk]
         most = max(most, now)
-    # The sums, and one parameter's gradient, which is added to its sum as soon as it is known.
-    added = max((replica.shapes[place].nbytes for place in places), default=0)
-    # Activations or their gradient, one going out while one comes in.
+    # Besides the sums, the rank holds one parameter's gradient, which is added to its sum as soon
+    # as it is computed.
+    added = max(sizes, default=0)
+    # Messages are activations or their gradients: one goes out while one comes in.
     passed = [sum(plan.costs[b - 1].output_bytes for b in bounds if b) for bounds in mine]
     training = replace(
         whole,
@@ -74,7 +79,7 @@ def tensor_phases(replica: Replica, settings: Settings, whole: MemoryBytes, in_p
     own, cut = sum(sizes), sum(sizes[place] for place in shard.cuts)
     layers = [layer for piece in shard.pieces for layer in (piece.whole, piece.shard) if layer] + [shard.last]
     added = max(sum(sizes[place] for place in layer.parameters) for layer in layers)
-    # What is summed over ranks: the share, the sum, and its messages.
+    # During a sum over ranks, this rank holds its share, the sum and the messages.
     costs = shard.costs(batch)
     summed = max((cost.shard.output_bytes for cost in costs), default=0)
     streams = sum(cost.join.output_bytes for cost in costs)
@@ -91,10 +96,7 @@ def tensor_phases(replica: Replica, settings: Settings, whole: MemoryBytes, in_p
     step = replace(training, gradients=own, activations=0, messages=0, scratch=shard.part.scratch_bytes)
     if size == 1:
         return [[training, step]]
-    joined = max((replica.shapes[place].nbytes for place in shard.cuts), default=0)  # a parameter of all ranks' parts
+    # Rank 0 also holds one parameter while it joins its parts.
+    joined = max((replica.shapes[place].nbytes for place in shard.cuts), default=0)
     gathers = replace(step, gradients=0, scratch=0, messages=gathering_bytes(replica, shard.cuts) + joined)
     return [[training, step, gathers], *([training, step] for _ in range(size - 1))]
-
-
-def _bytes(replica: Replica, places: list[int]) -> int:
-    return sum(replica.shapes[place].nbytes for place in places)

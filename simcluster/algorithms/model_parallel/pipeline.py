@@ -1,8 +1,9 @@
 """Pipeline parallelism: each rank holds consecutive layers, and micro-batches pass through them, forward and back.
 
-GPipe (Huang et al. 2019, section 2), one forward one backward (Narayanan et al. 2019, section 3.2, with the flush of
-Narayanan et al. 2021, section 2.2.1) and interleaved stages (Narayanan et al. 2021, section 2.2.2). In the latter's
-symbols, p ranks put m micro-batches through v chunks each. All ranks train one model, on all ranks' batches joined.
+GPipe (Huang et al. 2019, section 2), one forward one backward (Narayanan et al. 2019, section 3.2,
+with the flush of Narayanan et al. 2021, section 2.2.1) and interleaved stages (Narayanan et al.
+2021, section 2.2.2). In the symbols of the latter paper, p ranks of v chunks each process m
+micro-batches. All ranks together train one model on the joined batches of all ranks.
 """
 
 from __future__ import annotations
@@ -15,9 +16,9 @@ from pydantic import PositiveFloat, PositiveInt
 from torch import Tensor
 
 from simcluster.algorithms.facts import Facts, by_samples, never
-from simcluster.algorithms.model_parallel.facts import parted_shares, pipeline_cut
 from simcluster.algorithms.model_parallel.gathering import WeightGathering
 from simcluster.algorithms.model_parallel.memory import pipeline_phases
+from simcluster.algorithms.model_parallel.model_parallel_copies import parted_shares, pipeline_cut
 from simcluster.algorithms.model_parallel.order import Order, ranks_of, takes_no_part
 from simcluster.algorithms.model_parallel.pipeline_plan import ORDERS, PipelinePlan, Task, plan_of
 from simcluster.algorithms.model_parallel.placement import placed
@@ -49,15 +50,18 @@ async def pipeline(
     bandwidth_Bps: tuple[PositiveFloat, ...] | Literal["topology"] | None = None,
     gather_interval: PositiveInt | None = None,
 ) -> None:
-    """One pipeline flush and one step of each rank's optimizer per batch.
+    """Train with one pipeline flush and one step of each rank's optimizer per batch.
 
-    *order*: the ranks that hold the stages, first to last, by rank or name; None for all, in the topology's order;
-    "auto", in an experiment, for the fastest by `placement`. A rank that is left out takes no part, except that rank 0
-    receives the weights. *micro_batches*: the number that a batch is cut into; None for one per rank. *chunks*: stages
-    per rank if interleaved; None for 2. *cuts*: the first layer of each stage except the first; None balances the
-    layers' FLOPs, by *flops_per_s* of each rank in *order* and *bandwidth_Bps* from each to the next, if given; in an
-    experiment "topology" stands for the topology's numbers. *gather_interval*: steps between gathers of all weights at
-    rank 0, which records only those steps; None for the end alone.
+    *order*: the ranks that hold the stages, first to last, by rank or name; None for all ranks, in
+    the topology's order; "auto" (only in an experiment) for the order that `placement` estimates to
+    be the fastest. A rank that is left out takes no part, except that rank 0 receives the weights.
+    *micro_batches*: the number of micro-batches that a batch is split into; None for one per rank.
+    *chunks*: the number of stages per rank if interleaved; None for 2. *cuts*: the first layer of
+    each stage except the first; None balances the layers' FLOPs. *flops_per_s*, *bandwidth_Bps*: if
+    set, the speed of each rank in *order* and the bandwidth from each rank to the next, by which
+    stages are balanced; in an experiment, "topology" stands for the topology's numbers.
+    *gather_interval*: steps between gathers of all weights at rank 0, which records only those
+    steps; None gathers only at the end.
     """
     ranks, m = ranks_of(order, node.size), micro_batches or node.size
     p = len(ranks)
@@ -65,7 +69,7 @@ async def pipeline(
     gathering = WeightGathering(node, replica, plan, ranks, gather_interval, replica.statistics())
     if node.rank not in ranks:
         return await gathering.look_on()
-    line = subgroup(node, ranks)  # in which ranks are counted in the pipeline's order
+    line = subgroup(node, ranks)  # rank i of this subgroup holds stage i
     i = line.rank
     tasks = ORDERS[schedule](p, i, m, plan.chunks)
     part = replica.part(plan.places(i))
@@ -81,7 +85,8 @@ async def pipeline(
             for place, holders in plan.tied(i).items():
                 sums[place] = await _sum(line, holders, sums[place], f"tied/{step}/{place}")
 
-            # Phase 4, step: of this rank's parameters; a clipping norm is that of all ranks' gradients.
+            # Phase 4, step: update this rank's parameters; a norm for clipping is that of all
+            # ranks' gradients.
             squares = await _squares(line, part, [sums[place] for place in plan.counted(i)], f"norm/{step}")
             await node.compute(part.apply, list(sums.values()), squares, cost=part.apply_cost())
             sums.clear()
@@ -97,7 +102,9 @@ async def _flush(
     node: Transport, plan: PipelinePlan, mine: list[tuple[Layer, LayerCost]], order: list[Task], micros: list[Batch],
     step: int, sums: dict[int, Tensor], sends: asyncio.TaskGroup,
 ) -> tuple[float, int]:  # fmt: skip
-    """Pass all micro-batches forward and back, adding to *sums*. Return (the mean loss, the peak number stashed)."""
+    """Add all micro-batches' gradients to *sums*; return (the mean loss, the peak number of stashed
+    micro-batches).
+    """
     # Stage s is chunk s // p of rank s % p; data for a stage of the same rank stays here.
     p, i, m = node.size, node.rank, len(micros)
     kept: dict[str, Payload] = {}
@@ -107,7 +114,7 @@ async def _flush(
         if s % p == i:
             kept[tag] = content
         else:
-            sends.create_task(node.send(s % p, tag, content))  # leaves while this rank continues
+            sends.create_task(node.send(s % p, tag, content))  # sent while this rank continues
 
     async def take(s: int, tag: str) -> Payload:
         return kept.pop(tag) if s % p == i else (await node.recv(s % p, tag)).payload
@@ -137,14 +144,14 @@ async def _flush(
 
 
 async def _squares(node: Transport, part: ParameterPart, own: list[Tensor], tag: str) -> Tensor | None:
-    """Return the squared norm of all ranks' gradients if they are clipped."""
+    """Return the squared norm of all ranks' gradients if they are clipped, otherwise None."""
     if not part.clips:
         return None
     return await naive_all_reduce(node, await node.compute(part.squared_norm, own, cost=part.norm_cost()), tag)
 
 
 async def _sum(node: Transport, ranks: list[int], mine: Tensor, tag: str) -> Tensor:
-    """Return the sum over *ranks*, added in rank order and so bit-identical on all of them."""
+    """Return the sum over *ranks*, added in rank order: bit-identical on all of them."""
     async with asyncio.TaskGroup() as group:
         for rank in ranks:
             if rank != node.rank:

@@ -1,12 +1,14 @@
-"""The plan of a pipeline: each rank's stages, their layers, the parameters that several ranks share, and three orders
-of a rank's work.
+"""The plan of a pipeline: each rank's stages, their layers, and the parameters that several ranks
+share.
+
+This file also has the three orders of a rank's work on its micro-batches.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Final, Literal, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 from simcluster.errors import Problem, raise_all
 from simcluster.workloads import Replica
@@ -20,9 +22,11 @@ Numbers = Sequence[float] | str | None
 
 @dataclass(frozen=True)
 class PipelinePlan:
-    """Stage s is chunk s // p of rank s % p, ranks counted in the pipeline's order.
+    """The stages of a pipeline.
 
-    It has layers bounds[s][0] to bounds[s][1] - 1.
+    Stage s is chunk s // p of rank s % p, where ranks are counted in the pipeline's order.
+
+    Stage s has layers bounds[s][0] to bounds[s][1] - 1.
     """
 
     p: int
@@ -33,11 +37,11 @@ class PipelinePlan:
 
     @property
     def last(self) -> int:
-        """The stage with the loss."""
+        """The number of the last stage, which computes the loss."""
         return len(self.bounds) - 1
 
     def stage(self, s: int) -> tuple[Layer, LayerCost]:
-        """Return the layers of stage *s* as one, and their cost for a micro-batch."""
+        """Return the layers of stage *s* merged into one layer, and its cost for a micro-batch."""
         return self.layers.merged(*self.bounds[s]), self.cost(s)
 
     def cost(self, s: int) -> LayerCost:
@@ -49,11 +53,14 @@ class PipelinePlan:
         return LayerCost(forward, backward, costs[-1].output_bytes)
 
     def places(self, rank: int) -> list[int]:
-        """Return the places in `Replica.parameters` of the parameters that *rank* holds."""
+        """Return the indices in `Replica.parameters` of the parameters that *rank* holds."""
         return sorted({place for place, ranks in self.holders().items() if rank in ranks})
 
     def holders(self) -> dict[int, list[int]]:
-        """Return place -> the ranks that hold its parameter, ascending: one, unless several layers share it."""
+        """Return index in `Replica.parameters` -> the ranks that hold that parameter, ascending.
+
+        There is one such rank unless layers of several ranks share the parameter.
+        """
         found: dict[int, set[int]] = {}
         for s, (first, end) in enumerate(self.bounds):
             for layer in self.layers[first:end]:
@@ -62,11 +69,13 @@ class PipelinePlan:
         return {place: sorted(ranks) for place, ranks in sorted(found.items())}
 
     def tied(self, rank: int) -> dict[int, list[int]]:
-        """Return place -> holders of the parameters that *rank* shares with others."""
+        """Return index in `Replica.parameters` -> the ranks that hold that parameter, for the
+        parameters that *rank* shares with other ranks.
+        """
         return {place: ranks for place, ranks in self.holders().items() if len(ranks) > 1 and rank in ranks}
 
     def counted(self, rank: int) -> list[int]:
-        """Return the places of *rank*'s parameters, without those shared with a lower rank."""
+        """Return the indices of *rank*'s parameters, except those shared with a lower rank."""
         return [place for place, ranks in self.holders().items() if ranks[0] == rank]
 
 
@@ -74,9 +83,11 @@ def plan_of(
     replica: Replica, size: int, p: int, micro_batches: int, schedule: str, chunks: int | None,
     cuts: Sequence[int] | None, flops_per_s: Numbers, bandwidth_Bps: Numbers,
 ) -> PipelinePlan:  # fmt: skip
-    """Return the plan for *p* ranks with stages out of *size*, which every rank derives on its own.
+    """Return the plan for the *p* of *size* ranks that hold stages.
 
-    Raise UsageError with everything wrong in the settings.
+    Every rank derives the same plan.
+
+    Raise UsageError with all problems of the settings.
     """
     problems = []
     whole = sum(replica.batch_sizes)
@@ -105,8 +116,14 @@ def plan_of(
     return PipelinePlan(p, v, bounds, replica.layers(), costs)
 
 
+def plan_by(settings: Mapping[str, Any], replica: Replica, size: int, p: int) -> PipelinePlan:
+    """Return the plan for *replica* under the algorithm's *settings*. See `plan_of`."""
+    names = ("schedule", "chunks", "cuts", "flops_per_s", "bandwidth_Bps")
+    return plan_of(replica, size, p, settings["micro_batches"] or size, *(settings[name] for name in names))
+
+
 class Task(NamedTuple):
-    """One micro-batch through one of the rank's chunks, forward or backward."""
+    """The forward or backward pass of one micro-batch through one of the rank's chunks."""
 
     way: Literal["forward", "backward"]
     chunk: int
@@ -114,14 +131,18 @@ class Task(NamedTuple):
 
 
 def gpipe(p: int, i: int, m: int, v: int) -> list[Task]:
-    """Return all m forward, then all backward, last first (Huang et al. 2019, figure 2c): m stashed."""
+    """Return all m forward tasks, then all backward tasks in reverse order. m micro-batches are
+    stashed (Huang et al. 2019, figure 2c).
+    """
     forward = [Task("forward", 0, k) for k in range(m)]
     return forward + [Task("backward", 0, k) for k in reversed(range(m))]
 
 
 def one_forward_one_backward(p: int, i: int, m: int, v: int) -> list[Task]:
-    """Return p - 1 - i forward to warm up, then one forward, one backward in turn (Narayanan et al. 2021, section
-    2.2.1): at most p - i stashed.
+    """Return p - 1 - i forward tasks to warm up, then forward and backward tasks in turn. At most p
+    - i micro-batches are stashed.
+
+    Narayanan et al. 2021, section 2.2.1.
     """
     forward = [Task("forward", 0, k) for k in range(m)]
     backward = [Task("backward", 0, k) for k in range(m)]
@@ -129,8 +150,10 @@ def one_forward_one_backward(p: int, i: int, m: int, v: int) -> list[Task]:
 
 
 def interleaved(p: int, i: int, m: int, v: int) -> list[Task]:
-    """Return rank i's tasks for stages i, p + i, ..., v in total; p micro-batches at a time pass through each (section
-    2.2.2), which divides the bubble by v. p must divide m.
+    """Return rank i's tasks for its v stages i, p + i, ..., each of which takes p micro-batches at
+    a time.
+
+    This divides the bubble by v (section 2.2.2). p must divide m.
     """
     if v == 1:
         return one_forward_one_backward(p, i, m, v)
@@ -146,9 +169,11 @@ def _alternating(forward: list[Task], backward: list[Task], warm_up: int) -> lis
     return forward[:warm_up] + steady + backward[len(forward) - warm_up :]
 
 
-ORDERS: Final[Mapping[str, Callable[[int, int, int, int], list[Task]]]] = {
+ORDERS: Mapping[str, Callable[[int, int, int, int], list[Task]]] = {
     "gpipe": gpipe,
     "1f1b": one_forward_one_backward,
     "interleaved": interleaved,
 }
-"""By name: (p ranks, this rank i, m micro-batches, v chunks per rank) -> the rank's tasks in a step."""
+"""Name of a schedule -> a function that takes p, the number of ranks; i, this rank; m, the number
+of micro-batches; and v, the number of chunks per rank. It returns the rank's tasks in a step.
+"""

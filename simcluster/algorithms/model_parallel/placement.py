@@ -1,8 +1,10 @@
-"""The fastest order of a pipeline's ranks: the time of a step in an order, and a search for the least.
+"""The fastest order of a pipeline's ranks: an estimate of a step's time in a given order, and a
+search for the order with the shortest step.
 
-The time is that of the plan's cuts with each device's expected time for its tasks, and with a free route between any
-two nodes: messages of one sender to one receiver take turns, others do not meet. An order is impossible if weights,
-gradients and gathered copies exceed a device's memory; activations and the optimizer's state are not counted.
+The estimate uses the plan's cuts and each device's expected time for its tasks. It assumes a
+separate route for every pair of nodes: messages from the same sender to the same receiver take
+turns; other messages do not share bandwidth. An order is impossible if weights, gradients and
+gathered copies exceed a device's memory; activations and the optimizer's state do not count.
 """
 
 from __future__ import annotations
@@ -14,7 +16,7 @@ from functools import cache
 from itertools import permutations
 from typing import Any
 
-from simcluster.algorithms.model_parallel.pipeline_plan import ORDERS, PipelinePlan, Task, plan_of
+from simcluster.algorithms.model_parallel.pipeline_plan import ORDERS, PipelinePlan, Task, plan_by
 from simcluster.errors import UsageError
 from simcluster.topology import Topology
 from simcluster.topology.model.duration import expected_s
@@ -23,14 +25,19 @@ from simcluster.transport import Cost
 from simcluster.workloads import Replica
 
 EXACT = 6
-"""Up to this number of ranks, every order is tried."""
+"""The largest number of ranks for which every order is tried."""
 
 MOST_TASKS = 1_000_000
-"""Limit on the tasks that a search among more ranks plays through."""
+"""The number of tasks after which a search among more than EXACT ranks stops. Estimating that many
+takes some seconds.
+"""
 
 
 def placed(replica: Replica, settings: Mapping[str, Any], cluster: Topology, whole: bool) -> tuple[int, ...]:
-    """Return the order of ranks with the shortest step, of all ranks if *whole*; the first such one tried.
+    """Return the order of ranks with the shortest estimated step among those tried; ties go to the
+    first one tried.
+
+    If *whole*, use all ranks.
 
     Raise UsageError if no order is possible.
     """
@@ -42,38 +49,44 @@ def placed(replica: Replica, settings: Mapping[str, Any], cluster: Topology, who
         best = min(orders, key=search.step_s)
     else:
         best = search.improved(whole)
-    search.plan(best)  # raises if even the best one is impossible
+    search.plan(best)  # raises UsageError if even the best order is impossible
     return best
 
 
 def numbers_of(settings: Mapping[str, Any], cluster: Topology, ranks: Sequence[int]) -> dict[str, tuple[float, ...]]:
-    """Return the numbers of *cluster* for those settings that say `topology`, for *ranks* in order."""
+    """Return setting -> *cluster*'s numbers for *ranks* in order, for each setting that is
+    `topology`.
+    """
     names = [cluster.workers[rank] for rank in ranks]
     found: dict[str, tuple[float, ...]] = {}
     if settings.get("flops_per_s") == "topology":
-        devices = [cluster.nodes[name].device for name in names]
-        found["flops_per_s"] = tuple(float(device.flops_per_s) for device in devices if device is not None)
+        found["flops_per_s"] = tuple(float(cluster.device(name).flops_per_s) for name in names)
     if settings.get("bandwidth_Bps") == "topology":
-        # Include last to first: interleaved stages wrap around. A single rank sends nothing, at any speed.
+        # The last route leads back to the first rank: interleaved stages wrap around. A single rank
+        # sends nothing, so any bandwidth does.
         routes = list(zip(names, [*names[1:], names[0]], strict=True))
-        rates = (cluster.route_bandwidth_Bps(*route) for route in routes)
+        rates = (cluster.route_bandwidth_Bps(*route, math.inf) for route in routes)
         found["bandwidth_Bps"] = tuple(rates) if len(names) > 1 else (1.0,)
     return found
 
 
 class StageSearch:
-    """The steps of *replica*'s pipeline under *settings* on *cluster*; the ranks are on *names*, by default on all
-    workers.
+    """A search for the order with the shortest step of *replica*'s pipeline under *settings* on
+    *cluster*.
+
+    Rank i runs on the i-th of *names*, by default the cluster's workers.
     """
 
     def __init__(
         self, replica: Replica, settings: Mapping[str, Any], cluster: Topology, names: Sequence[str] | None = None
     ) -> None:
-        self._replica, self._settings, self._cluster = replica, settings, cluster
+        self._replica = replica
+        self._settings = settings
+        self._cluster = cluster
         self._names = cluster.workers if names is None else list(names)
         self._size = len(self._names)
         self._micro = settings["micro_batches"] or self._size
-        self._bytes = [weights.numel() * weights.element_size() for weights in replica.parameters]
+        self._bytes = [weights.nbytes for weights in replica.parameters]
         self._gathers = 1 / (settings["gather_interval"] or replica.steps)
         self._work_s = cache(self._expected_s)
         self._route = cache(self._numbers)
@@ -82,11 +95,12 @@ class StageSearch:
     def plan(self, ranks: Sequence[int]) -> PipelinePlan:
         """Return the plan for *ranks* in order. Raise UsageError if it is impossible."""
         settings = {**self._settings, **numbers_of(self._settings, self._cluster, ranks)}
-        names = ("schedule", "chunks", "cuts", "flops_per_s", "bandwidth_Bps")
-        return plan_of(self._replica, self._size, len(ranks), self._micro, *(settings[name] for name in names))
+        return plan_by(settings, self._replica, self._size, len(ranks))
 
     def step_s(self, ranks: Sequence[int]) -> float:
-        """Return the seconds of a step with *ranks* in order; infinite if the order is impossible."""
+        """Return the estimated seconds of a step with *ranks* in order; infinity if the order is
+        impossible.
+        """
         try:
             plan = self.plan(ranks)
         except UsageError:
@@ -103,7 +117,9 @@ class StageSearch:
         return self.flush_s(plan, ranks) + tied_s + max(apply_s) + gather_s * self._gathers
 
     def _fits(self, rank: int, held: int, p: int) -> bool:
-        """Return whether *held* bytes of weights, their gradients and the copies of a gather fit where *rank* is."""
+        """Return whether *held* bytes of weights, their gradients and the copies of a gather fit
+        into the memory of *rank*'s device.
+        """
         device = self._cluster.nodes[self._names[rank]].device
         gathered = held if rank else sum(self._bytes) * (p > 1)
         return device is None or device.usable_bytes is None or 2 * held + gathered <= device.usable_bytes
@@ -113,7 +129,9 @@ class StageSearch:
         return sorted(range(self._size), key=lambda rank: -devices[rank].flops_per_s)  # type: ignore[union-attr]
 
     def fastest(self, whole: bool) -> tuple[int, ...]:
-        """Return the best of the orders of the fastest ranks, one, two or more of them, each in the file's order."""
+        """Return the best of these orders: the fastest rank alone, the two fastest ranks in the
+        topology's order, the three fastest, and so on.
+        """
         by_speed = self._by_speed()
         stages_each = (self._settings["chunks"] or 2) if self._settings["schedule"] == "interleaved" else 1
         most = min(self._size, len(self._replica.layers()) // stages_each)
@@ -121,7 +139,9 @@ class StageSearch:
         return min((tuple(sorted(by_speed[:k])) for k in lengths), key=self.step_s, default=tuple(range(self._size)))
 
     def improved(self, whole: bool) -> tuple[int, ...]:
-        """Return the best order found from the fastest ranks by swaps, replacements, removals and insertions."""
+        """Start from the order of `fastest`, improve it by swaps, replacements, removals and
+        insertions, and return the best order found.
+        """
         by_speed, best = self._by_speed(), self.fastest(whole)
         least_s, again = self.step_s(best), True
         while again:
@@ -131,12 +151,17 @@ class StageSearch:
                     return best
                 taken_s = self.step_s(order)
                 if taken_s < least_s:
-                    best, least_s, again = order, taken_s, True
+                    best = order
+                    least_s = taken_s
+                    again = True
                     break
         return best
 
     def flush_s(self, plan: PipelinePlan, ranks: Sequence[int]) -> float:
-        """Return the seconds until every rank has done its tasks: each starts when its rank and its input are there."""
+        """Return the seconds until every rank has finished its tasks of one step.
+
+        A task starts when its rank is free and has its input.
+        """
         p = plan.p
         tasks = [ORDERS[self._settings["schedule"]](p, i, self._micro, plan.chunks) for i in range(p)]
         self._played += sum(map(len, tasks))
@@ -166,36 +191,41 @@ class StageSearch:
     def _sent_s(
         self, wire_s: dict[tuple[int, int], float], ranks: Sequence[int], i: int, j: int, size: int, now_s: float
     ) -> float:
-        """Return when *size* bytes from place *i* are at *j*, after those in *wire_s* before them."""
+        """Return the time at which *size* bytes that rank *i* of the pipeline sends at *now_s*
+        arrive at rank *j*.
+
+        *wire_s*: (sender, receiver) -> the time at which that route is free; this function updates
+        it.
+        """
         if i == j:
             return now_s
-        bandwidth_Bps, latency_s = self._route(ranks[i], ranks[j])
+        bandwidth_Bps, latency_s = self._route(ranks[i], ranks[j], size)
         left_s = wire_s[i, j] = max(now_s, wire_s.get((i, j), 0.0)) + size / bandwidth_Bps
         return left_s + latency_s
 
     def tied_s(self, place: int, holders: Sequence[int]) -> float:
-        """Return the seconds in which all *holders* of a parameter swap its gradients."""
+        """Return how many seconds all *holders* of a parameter take to exchange its gradients."""
         pairs = ((a, b) for a in holders for b in holders if a != b)
         return max((self._sending_s(a, b, self._bytes[place]) for a, b in pairs), default=0.0)
 
     def _sending_s(self, a: int, b: int, size: float) -> float:
         if a == b:
             return 0.0
-        bandwidth_Bps, latency_s = self._route(a, b)
+        bandwidth_Bps, latency_s = self._route(a, b, size)
         return latency_s + size / bandwidth_Bps
 
-    def _numbers(self, a: int, b: int) -> tuple[float, float]:
-        names = self._names[a], self._names[b]
-        return self._cluster.route_bandwidth_Bps(*names), self._cluster.route_latency_s(*names)
+    def _numbers(self, a: int, b: int, size: float) -> tuple[float, float]:
+        message = self._names[a], self._names[b], size
+        return self._cluster.route_bandwidth_Bps(*message), self._cluster.route_latency_s(*message)
 
     def _expected_s(self, rank: int, cost: Cost) -> float:
-        device = self._cluster.nodes[self._names[rank]].device
-        assert device is not None, "a worker has a device"
-        return expected_s(device, cost)
+        return expected_s(self._cluster.device(self._names[rank]), cost)
 
 
 def _stages(task: Task, i: int, p: int) -> tuple[int, int]:
-    """Return (the stage of *task* at place *i*, the one that its output goes to)."""
+    """Return (the stage of *task* on rank *i* of the pipeline, the stage that takes the task's
+    output).
+    """
     s = task.chunk * p + i
     return s, s + 1 if task.way == "forward" else s - 1
 

@@ -1,10 +1,12 @@
-"""Tensor parallelism: all ranks share every layer; of its two products the first is split by columns, the second by
-rows.
+"""Tensor parallelism: every layer is split over all ranks.
 
-Shoeybi et al. 2019 (Megatron-LM), section 3. Its f and g are the two sums over ranks: g of the layer's outputs in the
-forward pass, f of its inputs' gradient in the backward pass; each is the identity in the other pass. Attention heads
-are split as columns. Every rank holds and computes all embeddings, norms and the output layer. All ranks train one
-model, on all ranks' batches joined.
+A layer's first matrix product is split by columns, its second by rows.
+
+Shoeybi et al. 2019 (Megatron-LM), section 3. The paper's f and g are the two sums over ranks: g
+sums a layer's outputs in the forward pass, f sums its inputs' gradients in the backward pass; each
+is the identity in the other pass. Attention heads are split as columns. Every rank holds and
+computes all embeddings, norms and the output layer. All ranks together train one model on the
+joined batches of all ranks.
 """
 
 from __future__ import annotations
@@ -14,9 +16,9 @@ from pydantic import PositiveInt
 from torch import Tensor
 
 from simcluster.algorithms.facts import Facts, by_samples, never
-from simcluster.algorithms.model_parallel.facts import parted_shares
 from simcluster.algorithms.model_parallel.gathering import gather
 from simcluster.algorithms.model_parallel.memory import tensor_phases
+from simcluster.algorithms.model_parallel.model_parallel_copies import parted_shares
 from simcluster.algorithms.steps import resumable, steps
 from simcluster.collectives import AllReduceSchedule, all_reduce
 from simcluster.transport import Transport
@@ -40,10 +42,11 @@ async def tensor_parallel(
     schedule: AllReduceSchedule = "ring",
     gather_interval: PositiveInt | None = None,
 ) -> None:
-    """Two sums of activations per layer and micro-batch, none of weight gradients.
+    """Train with two sums over ranks per layer: one of activations and one of their gradients.
+    Gradients of weights are not summed.
 
-    *schedule*: of the sums over ranks. *gather_interval*: steps between gathers of all weights at rank 0,
-    which records only those steps; None for the end alone.
+    *schedule*: the schedule of the sums over ranks. *gather_interval*: the number of steps between
+    gathers of all weights at rank 0, which records only those steps; None gathers only at the end.
     """
     p, shard = node.size, replica.tensor_shard()
     state, cut = resumable(replica, part=shard.part), list(shard.cuts)
@@ -76,7 +79,7 @@ async def tensor_parallel(
 async def _forward_and_backward(
     node: Transport, shard: TensorShard, batch: Batch, gradients: list[Tensor], schedule: str, step: int
 ) -> float:
-    """Add to *gradients* and return the loss."""
+    """Run phases 1 and 2: add the batch's gradients to *gradients*, and return the loss."""
     costs = shard.costs(batch)
     stream = batch.inputs
 
@@ -119,6 +122,9 @@ def _add(gradients: list[Tensor], places: list[int], more: list[Tensor]) -> None
 
 
 async def _gather(node: Transport, replica: Replica, shard: TensorShard, tag: str) -> None:
-    """Send all ranks' shards of the weights to rank 0, which joins them; the replicated rest is there already."""
+    """Send all ranks' shards of the weights to rank 0, which joins them.
+
+    Rank 0 already has the replicated weights.
+    """
     own, everyone = dict(enumerate(shard.part.parameters)), range(node.size)
     await gather(node, replica, own, lambda place: everyone if place in shard.cuts else [0], tag, shard.whole)

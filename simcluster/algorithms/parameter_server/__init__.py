@@ -1,1 +1,1 @@
-"""Workers push gradients to a server that holds the model."""
+"""Parameter servers: workers push gradients to a server that holds the model."""

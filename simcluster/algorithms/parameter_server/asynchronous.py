@@ -1,4 +1,6 @@
-"""Both ends of a server without a barrier: pushes in order of arrival, including its own training's."""
+"""A parameter server without a barrier, and its workers. The server handles pushes in order of
+arrival, including those of its own training.
+"""
 
 from __future__ import annotations
 
@@ -13,7 +15,6 @@ from torch import Tensor
 
 from simcluster.algorithms.parameter_server.server import SERVER, Push, damped, mean
 from simcluster.algorithms.parameter_server.serving import PUSH, PushListener
-from simcluster.algorithms.parameter_server.star import ask
 from simcluster.algorithms.steps import resumable, steps
 from simcluster.compression import Codec
 from simcluster.errors import PeerLost
@@ -24,7 +25,11 @@ from simcluster.workloads import BatchGroup, Replica
 
 @dataclass(eq=False)
 class _OwnPush:
-    """A push of the server's own training, which waits for its end and answer; without *content*, a round's end."""
+    """A push of the server's own training, which waits for the push to be handled and for its
+    answer.
+
+    A push without *content* marks the end of a round.
+    """
 
     content: Payload | None
     ended: asyncio.Future[None]
@@ -34,18 +39,22 @@ class _OwnPush:
 class PushServer(AsyncIterator[Any]):
     """A stream of pushes: `async with PushServer(...) as server: async for push in server.pushes(): ...`.
 
-    Only the body of the loop changes the model, one push at a time. *listener* knows which workers have pushes to come.
-    Replies have the tag *reply* and leave in the background, so a slow link delays only its own worker. *keep* is the
-    result of `resumable`, with the server's `version`. *codec*: restores workers' pushes before their turn. *judges*:
-    whether batches are in the weights only once the server takes their push. *done* counts the batches of the server's
-    own rounds.
+    Only the body of the loop changes the model, one push at a time. *listener* receives the
+    workers' pushes and knows when no more can come. Replies have the tag *reply* and are sent in
+    the background, so a slow link delays only its own worker. *keep* is the result of `resumable`
+    and contains the server's `version`. *codec* restores compressed pushes before they are handled.
+    *judges*: whether batches count as used only once the server takes their push. *done* counts the
+    batches of the server's own rounds.
     """
 
     def __init__(
         self, node: Transport, replica: Replica, listener: PushListener, reply: str, *, keep: SimpleNamespace,
         codec: Codec | None = None, judges: bool = True,
     ) -> None:  # fmt: skip
-        self._node, self._replica, self._listener, self._reply = node, replica, listener, reply
+        self._node = node
+        self._replica = replica
+        self._listener = listener
+        self._reply = reply
         self._state, self._codec = keep, codec
         self._judges = judges
         self.done = replica.done
@@ -54,7 +63,8 @@ class PushServer(AsyncIterator[Any]):
         self._at_hand: _OwnPush | None = None
         self._own: _OwnPush | None = None
         self._next = asyncio.Event()
-        # By rank, the only push that may be answered, as long as the algorithm has it: its tensors may be large.
+        # rank -> its last push, the only one that may be answered. Weak, because tensors may be
+        # large: an entry lives as long as the algorithm holds the push.
         self._last: WeakValueDictionary[int, Push] = WeakValueDictionary()
         self._tells_losses = False
 
@@ -67,16 +77,22 @@ class PushServer(AsyncIterator[Any]):
         await self._tasks.__aexit__(*error)
 
     def pushes(self) -> AsyncIterator[Push]:
-        """Yield pushes until no more can come. A loss only changes which ones are expected."""
+        """Yield pushes until no more can come. A lost worker is not reported; its pushes are no
+        longer expected.
+        """
         return self
 
     def news(self) -> AsyncIterator[Push | None]:
-        """Yield pushes, and None after a loss or a push without tensors, by which a rank reports that it has joined."""
+        """Yield pushes, and None after a loss or a push without tensors. By the latter a rank
+        reports that it has joined.
+        """
         self._tells_losses = True
         return self
 
     async def __anext__(self) -> Any:
-        """End the current push, and take up the next."""
+        """End the current push, then return the next one, or None in the cases that `news`
+        names.
+        """
         await self._end()
         while isinstance(item := await self._arrived.get(), _OwnPush) and item.content is None:
             self._at_hand = item
@@ -101,25 +117,28 @@ class PushServer(AsyncIterator[Any]):
         self._listener.came(push)
         return push
 
-    # what the algorithm does with a push
+    # Methods by which the algorithm handles a push.
 
     def staleness(self, push: Push) -> int:
-        """Return how many versions the weights are ahead of those that *push* was computed from."""
+        """Return the number of versions between the weights that *push* was computed from and the
+        current ones.
+        """
         return int(max(self._state.version - push["version"], 0))  # negative only for a worker with a later checkpoint
 
     def hold(self, push: Push) -> None:
-        """Note that the server holds *push* back, until `take`."""
+        """Note that the server holds *push* back until `take`."""
         self._replica.ledger.hold(push.group)
 
     def take(self, pushes: Sequence[Push] | None = None) -> None:
-        """Note that *pushes*, or all held ones, are now in the weights."""
+        """Note that *pushes*, or all held pushes if None, are now in the weights."""
         ledger = self._replica.ledger
         ledger.take(ledger.held if pushes is None else [push.group for push in pushes])
 
     async def step(self, pushes: Sequence[Push], damping: str = "none") -> None:
-        """Take one step with the mean of *pushes*, in rank order, divided by the number actually summed.
+        """Take one step along the mean of *pushes*, added in rank order and divided by their
+        number.
 
-        *damping*: `inverse` divides each gradient by its staleness, if above 1.
+        *damping*: `inverse` divides each gradient by its staleness if that is above 1.
         """
         replica, pushes = self._replica, sorted(pushes, key=lambda push: push.rank)
         parts = [push.tensors if damping == "none" else damped(push.tensors, self.staleness(push)) for push in pushes]
@@ -137,13 +156,15 @@ class PushServer(AsyncIterator[Any]):
             self._node.record(step=state.version, loss=push["loss"], **counts)
 
     def reject(self, push: Push, **more: float) -> None:
-        """Count and record *push*, which stays out of the weights."""
+        """Count and record *push* as rejected: it stays out of the weights."""
         self._state.rejected += 1
         counts = {"staleness": self.staleness(push), "rejected": self._state.rejected, **more}
         self._node.record(step=self._state.version, **counts)
 
     def answer(self, push: Push, content: Payload) -> None:
-        """Send *content* to the rank that pushed, unless it was lost since: after rejoining it asks again."""
+        """Send *content* to the rank that pushed, unless that rank has been lost since: after
+        rejoining it pushes again.
+        """
         if self._last.get(push.rank) is not push:
             return
         if push.rank != SERVER:
@@ -152,51 +173,56 @@ class PushServer(AsyncIterator[Any]):
             self._own.answer.set_result(content)
 
     def call(self, ranks: Iterable[int], tag: str, content: Payload) -> None:
-        """Send *content* to *ranks*, which have not asked for it."""
+        """Send *content* to *ranks*, which need not have pushed."""
         for rank in ranks:
             self._tasks.create_task(self._send(rank, tag, content))
 
     def send_weights(self, push: Push, *, only_newer: bool = False) -> None:
-        """Answer *push* with the current weights; if *only_newer*, only if they differ from those it was computed from.
+        """Answer *push* with the current weights; the server's own training gets none, since it
+        uses the server's replica.
 
-        The server's own training has them already.
+        *only_newer*: send no weights if *push* was computed from the current version.
         """
         replica, version = self._replica, self._state.version
         wanted = push.rank != SERVER and (version > push["version"] or not only_newer)
         self.answer(push, lend(*replica.snapshot() if wanted else (), version=version))
 
     async def keep(self, step: int, *, batches: int | None = None, loose: bool = True) -> None:
-        """Write a checkpoint at *step* if one is due."""
+        """Write a checkpoint at *step* if one is due; *batches* is the number of batches used, by
+        default the number that the ledger has settled.
+        """
         batches = self._replica.ledger.settled if batches is None else batches
         step = min(step, self._replica.steps) if loose else step
         await self._replica.checkpoint(step, batches=batches, loose=loose, **vars(self._state))
 
-    # the server's own training
+    # Methods of the server's own training.
 
     def train(self, training: Coroutine[Any, Any, None]) -> None:
         """Start the server's own *training*, which pushes like a worker."""
         self._listener.train(self._tasks, training)
 
     async def push(self, *tensors: Tensor, **values: Scalar) -> Message:
-        """Hand in a push of the server's own training; return the answer."""
+        """Hand in a push of the server's own training; wait for the answer and return it."""
         answer = await (await self._hand_in(pack(*tensors, **values))).answer
         return Message(SERVER, self._reply, answer, 0)
 
     async def end_round(self, done: int, **metrics: float) -> None:
-        """Record that *done* own batches are done, write a checkpoint if one is due, and look for workers."""
+        """Record *metrics* after *done* batches of the server's own training, write a checkpoint if
+        one is due, and look for workers.
+        """
         self.done = done
         self._node.record(step=done, **metrics)
         await self._hand_in(None)
         self.look()
 
     def look(self) -> None:
-        """Look for workers: one that has (re)joined is served from now on."""
+        """Look for workers that have joined or rejoined, and serve them from now on."""
         self._listener.look()
 
     async def gradients(self, *, records: bool = True) -> None:
-        """Train on this server's batches, pushing the gradient of each at the current weights.
+        """Train on this server's batches: for each one, push the gradient at the current weights.
 
-        *records*: each push is recorded at once; otherwise the algorithm records it.
+        *records*: whether to record each push here; if not, the algorithm does.
         """
         node, replica = self._node, self._replica
         for step, batch in enumerate(replica.batches(), start=1 + replica.done):
@@ -209,10 +235,12 @@ class PushServer(AsyncIterator[Any]):
             self.look()
             await pushed.answer
 
-    # internal
+    # Internal.
 
     async def _listen(self) -> None:
-        """Put each push, and each loss that the algorithm wants, into the stream, and wait for its end."""
+        """Put each push (and each loss if `news` is used) into the stream, and wait until the push
+        or loss is handled.
+        """
         while (news := await self._listener.next()) is not None:
             if isinstance(news, PeerLost) and not self._tells_losses:
                 self._lose(news)
@@ -227,7 +255,7 @@ class PushServer(AsyncIterator[Any]):
         self._arrived.put_nowait(None)
 
     async def _hand_in(self, content: Payload | None) -> _OwnPush:
-        """Put an own push into the stream, and wait for its end."""
+        """Put a push of the server's own training into the stream, and wait until it is handled."""
         future = asyncio.get_running_loop().create_future
         own = _OwnPush(content, future(), future())
         self._arrived.put_nowait(own)
@@ -235,7 +263,11 @@ class PushServer(AsyncIterator[Any]):
         return own
 
     async def _end(self) -> None:
-        """Resume the sender of the current push: own training starts its next work before the algorithm continues."""
+        """Resume the task that waits for the current push: the listener or the server's own
+        training.
+
+        The server's own training runs first, up to its next await.
+        """
         own, self._at_hand = self._at_hand, None
         if own is None:
             self._next.set()
@@ -248,7 +280,7 @@ class PushServer(AsyncIterator[Any]):
         self._listener.lost(loss)
 
     async def _send(self, worker: int, tag: str, content: Payload) -> None:
-        await asyncio.sleep(0)  # listen for the next push before answering this one
+        await asyncio.sleep(0)  # so that the listener begins its next receive before this send
         try:
             await self._node.send(worker, tag, content)
         except PeerLost as loss:
@@ -258,16 +290,21 @@ class PushServer(AsyncIterator[Any]):
 async def push_to_server(
     node: Transport, replica: Replica, result: Payload, answer: str | None = None
 ) -> Message | None:  # fmt: skip
-    """Push a worker's *result* of the batches drawn since its last push; return the *answer* under that tag, if any."""
+    """Push *result*, which was computed from the batches drawn since the last push.
+
+    Return the server's reply, which has tag *answer*.
+
+    If *answer* is None, return None without waiting.
+    """
     replica.ledger.hand_in(replica.ledger.drawn)
-    if answer is not None:
-        return await ask(node, SERVER, PUSH, result, answer)
     await node.send(SERVER, PUSH, result)
-    return None
+    return None if answer is None else await node.recv(SERVER, answer)
 
 
 async def push_gradients(node: Transport, replica: Replica, *, loose: bool, says_last: bool = False) -> None:
-    """Be a worker: push the gradient of each batch, then pull the weights, which the server may answer without."""
+    """Run a worker: push the gradient of each batch, then wait for the answer. An answer without
+    weights leaves the replica unchanged.
+    """
     state = resumable(replica, version=0)
     async for step, batch in steps(replica, keep=state, loose=loose):
         # Phase 1, compute.
@@ -278,7 +315,8 @@ async def push_gradients(node: Transport, replica: Replica, *, loose: bool, says
         last = {"last": step == replica.steps} if says_last else {}
         replica.ledger.hand_in(replica.ledger.drawn)
         push = lend(*gradients, version=state.version, loss=loss, **last)
-        message = await ask(node, SERVER, PUSH, push, "weights")
+        await node.send(SERVER, PUSH, push)
+        message = await node.recv(SERVER, "weights")
         if message.tensors:
             replica.load(message.tensors)
         state.version = message["version"]

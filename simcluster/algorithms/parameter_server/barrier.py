@@ -1,32 +1,34 @@
-"""Both ends of a barrier: a server that waits at every step for gradients of its weights, and its workers."""
+"""A parameter server with a barrier, and its workers. At every step the server waits for gradients
+taken at its current weights.
+"""
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Coroutine, Iterator, Sequence
-from functools import partial
-from typing import Any
+from collections.abc import AsyncIterator, Iterator, Sequence
 
 from torch import Tensor
 
 from simcluster.algorithms.parameter_server.server import SERVER, Push, endless
-from simcluster.algorithms.parameter_server.star import arrivals, ask, sends
 from simcluster.algorithms.steps import resumable
 from simcluster.errors import ENDED, PeerLost
-from simcluster.overlays.hearing import heard
+from simcluster.overlays.hearing import arrival, heard
 from simcluster.payload import Message, Payload, lend, pack
 from simcluster.transport import ANY, Transport
 from simcluster.workloads import Batch, Replica
 
 
 class Replies:
-    """Replies under *tag*, sent as tasks of *group*, so a slow link delays only its own worker.
+    """Replies to workers, sent under *tag* in tasks of *group*, so a slow link delays only its own
+    worker.
 
-    Each names the *step* at which its receiver is to work.
+    Each reply names the *step* that its receiver works on next.
     """
 
     def __init__(self, node: Transport, group: asyncio.TaskGroup, tag: str) -> None:
-        self._node, self._group, self._tag = node, group, tag
+        self._node = node
+        self._group = group
+        self._tag = tag
         self._told: dict[int, int] = {}
         self._under_way: dict[int, Payload] = {}
 
@@ -34,42 +36,41 @@ class Replies:
         self.send_all([worker], step, weights)
 
     def send_all(self, workers: Sequence[int], step: int, weights: Sequence[Tensor]) -> None:
-        """Send each of *workers* the same *weights*."""
+        """Send the same *weights* to each of *workers*."""
         content = lend(*weights, step=step)
         for worker in workers:
             self._told[worker] = step
             self._under_way[worker] = content
-        for sending in sends(self._node, workers, self._tag, content, partial(self._over, content)):
-            self._group.create_task(sending)
+        for worker in workers:
+            self._group.create_task(self._send(worker, content))
 
     def newer_than(self, step: int, worker: int) -> bool:
-        """Return whether *worker*, which pushed at *step*, has been sent a later one."""
+        """Return whether *worker*, which pushed at *step*, has since been sent a later step."""
         return self._told.get(worker, 0) > step
 
     def under_way_to(self, worker: int) -> bool:
-        """Return whether the last reply to *worker* has not left yet: another one would only queue behind it."""
+        """Return whether the last reply to *worker* has not left yet. Another reply would only
+        queue after it.
+        """
         return worker in self._under_way
 
     def lost(self, loss: PeerLost, *, enough: bool = True) -> None:
-        """Forget a lost worker: after rejoining it starts afresh. Raise *loss* if not *enough* are left."""
+        """Forget what a lost worker was sent: if it rejoins, it starts afresh.
+
+        Raise *loss* unless *enough*, that is, unless enough ranks are left.
+        """
         self._told.pop(loss.rank, None)
         if not enough:
             raise loss
 
-    def _over(self, content: Payload, worker: int, is_lost: bool) -> None:
-        """Note that *content* is no longer on its way to *worker*.
-
-        A loss is ignored, for the server's recv will report it: the worker may rejoin and push before that.
-        """
-        if self._under_way.get(worker) is content:
-            del self._under_way[worker]
-        if is_lost:
-            self._told.pop(worker, None)
-
     async def see_off(self, tag: str, replica: Replica, *, only_behind: bool = False) -> int:
-        """After the last step, receive and count what workers still push until they end; it is too late.
+        """After the last step, receive late pushes until all workers have ended.
 
-        Send the final weights to workers that have not been told the end. *only_behind*: no other worker can push.
+        Return the number of late pushes.
+
+        Answer each push with the final weights unless its worker has been sent them already.
+        *only_behind*: wait only for workers that have not been sent the final weights, since no
+        other worker can push.
         """
         late = 0
         for worker in range(1, self._node.size):
@@ -84,24 +85,40 @@ class Replies:
                 self.lost(lost)
         return late
 
+    async def _send(self, worker: int, content: Payload) -> None:
+        try:
+            await self._node.send(worker, self._tag, content)
+        except PeerLost:
+            # The server's next recv will raise the loss, but the worker may rejoin and push before
+            # that.
+            self._told.pop(worker, None)
+        finally:
+            if self._under_way.get(worker) is content:
+                del self._under_way[worker]
+
 
 class Barrier(AsyncIterator[int]):
-    """The numbered steps of a server, for `async for`: each ends with a checkpoint if one is due.
+    """The numbered steps of a server, for `async for`. Each step ends with a checkpoint if one is
+    due.
 
-    A push of an earlier step is rejected and answered with the current step's weights, unless those were sent already.
-    Replies are sent as tasks of *group*, under the tag *reply*. *trains*: the server computes gradients, too. *loose*:
-    ranks may be at different steps.
+    A push of an earlier step is rejected and answered with the current step's weights, unless the
+    worker has been sent these already. Replies are sent in tasks of *group*, under the tag *reply*.
+    *trains*: whether the server also computes gradients. *loose*: whether ranks may be at different
+    steps.
     """
 
     push = "gradients"
+    reply = "reply"
 
     def __init__(
-        self, node: Transport, replica: Replica, group: asyncio.TaskGroup, reply: str, *, trains: bool, loose: bool,
-        **counts: int,
-    ) -> None:  # fmt: skip
-        self._node, self._replica, self._trains, self._loose = node, replica, trains, loose
+        self, node: Transport, replica: Replica, group: asyncio.TaskGroup, *, trains: bool, loose: bool, **counts: int
+    ) -> None:
+        self._node = node
+        self._replica = replica
+        self._trains = trains
+        self._loose = loose
         self._count = resumable(replica, applied=0, rejected=0, **counts)
-        self._replies = Replies(node, group, reply)
+        self._replies = Replies(node, group, self.reply)
         self._batches = endless(replica)
         self._first = self.step = replica.at
         self._late = 0
@@ -116,13 +133,17 @@ class Barrier(AsyncIterator[int]):
         return self.step
 
     async def own(self) -> list[Push]:
-        """Compute the server's own gradient of this step, if it trains."""
+        """Compute and return the server's own gradient of this step; return an empty list if it
+        does not train.
+        """
         return [await self._gradient(next(self._batches))] if self._trains else []
 
     async def gather(self, own: Sequence[Push], least: int, timeout_s: float | None) -> list[Push]:
-        """Wait until *least* ranks, or all that are left, have a gradient of this step: *own*, or a worker's.
+        """Wait until *least* ranks, or all ranks that are left, have a gradient of this step.
 
-        After *timeout_s* one is enough. Return the gradients by rank.
+        Return the gradients in rank order.
+
+        *own* holds the server's own gradient, if any. After *timeout_s*, one gradient is enough.
         """
         on_time = {push.rank: push for push in own}
         before = self._count.rejected
@@ -139,18 +160,24 @@ class Barrier(AsyncIterator[int]):
         return [self._replica.batch_sizes[push.rank] for push in pushes]
 
     def answer(self, pushes: Sequence[Push], weights: Sequence[Tensor]) -> None:
-        """Send each worker that pushed on to the next step, with *weights*."""
+        """Send *weights* and the number of the next step to each worker that made one of
+        *pushes*.
+        """
         workers = [push.rank for push in pushes if push.rank != SERVER]
         self._replies.send_all(workers, self.step + 1, weights)
 
     def call_off(self, pushes: Sequence[Push] = (), weights: Sequence[Tensor] = ()) -> None:
-        """Send all other workers on to the next step, unless older weights are still in flight to them."""
+        """Send weights and the number of the next step to all workers that made none of *pushes*,
+        except for workers whose last reply has not left yet.
+
+        *weights*: by default the current ones.
+        """
         pushed = {push.rank for push in pushes}
         others = [rank for rank in self._node.peers if rank not in pushed and not self._replies.under_way_to(rank)]
         self._replies.send_all(others, self.step + 1, weights or self._replica.snapshot())
 
     def count(self, pushes: Sequence[Push]) -> None:
-        """Count *pushes*, which are in the weights, and record the step."""
+        """Count *pushes*, which are now in the weights, and record the step."""
         self._replica.ledger.take(push.group for push in pushes)
         self._count.applied += len(pushes)
         samples = self.samples(pushes)
@@ -159,7 +186,7 @@ class Barrier(AsyncIterator[int]):
         self._node.record(step=self.step, loss=loss, **self._counts(pushes))
 
     async def see_off(self, *, only_behind: bool = False) -> None:
-        """After the last step, reject all further pushes; see `Replies.see_off`."""
+        """After the last step, receive and reject all late pushes. See `Replies.see_off`."""
         self._count.rejected += await self._replies.see_off(self.push, self._replica, only_behind=only_behind)
         counts = {name: value for name, value in vars(self._count).items() if name != "applied"}
         self._node.record(step=self._replica.steps, **counts)
@@ -173,23 +200,24 @@ class Barrier(AsyncIterator[int]):
         if not node.peers and (back := await heard(node, ANY, self.push)) is not None:
             self._take(back, on_time)
         peers: Sequence[int] = ()
-        able = set(on_time)  # the ranks that have pushed or still can
+        able = set(on_time)  # the ranks that have pushed or can still push
         while True:
             if (now := node.peers) is not peers:
                 peers, able = now, {*on_time, *now}
-            missing = max(min(least, len(able)), 1) - len(on_time)
-            if missing <= 0:
+            if len(on_time) >= max(min(least, len(able)), 1):
                 return
-            # An older push is answered at once, so it must not wait for others.
-            for arrived in await arrivals(node, self.push, 1 if self._loose else missing):
-                self._take(arrived, on_time)
-                if isinstance(arrived, Message) and arrived.source in on_time:
-                    able.add(arrived.source)
+            arrived = await arrival(node, ANY, self.push)
+            self._take(arrived, on_time)
+            if isinstance(arrived, Message) and arrived.source in on_time:
+                able.add(arrived.source)
 
     def _take(self, arrived: Message | PeerLost, on_time: dict[int, Push]) -> None:
-        """Keep a gradient of this step, reject an older one; survive a loss while any training rank is left."""
+        """Keep a gradient of this step, or reject an older one. Raise a loss if no training rank is
+        left, or if this server rejoined too late.
+        """
         if isinstance(arrived, PeerLost):
-            # A worker ends after the last step: this server has rejoined too late, and does not train on alone.
+            # Workers end only after the last step. If one has ended, this server rejoined too late
+            # and must not train on alone.
             self._replies.lost(arrived, enough=arrived.reason != ENDED and bool(on_time or self._node.peers))
             return
         push = Push(arrived, self._replica.ledger.receive(arrived))
@@ -214,13 +242,18 @@ class Barrier(AsyncIterator[int]):
 
 
 class BatchWorker(AsyncIterator[Batch]):
-    """A worker's batches, for `async for`, until the server's steps are done.
+    """A worker's batches, for `async for`, until the server's last step is done or the batches run
+    out.
 
-    *step* is its current step: set it to the server's answer, which ends the work on the previous one.
+    *step* is the worker's current step. Set it to the step in the server's answer; this ends the
+    previous step.
     """
 
     def __init__(self, node: Transport, replica: Replica, batches: Iterator[Batch], *, loose: bool) -> None:
-        self._node, self._replica, self._batches, self._loose = node, replica, batches, loose
+        self._node = node
+        self._replica = replica
+        self._batches = batches
+        self._loose = loose
         self.step = self._at = 1 + replica.at
         self._pushed: int = replica.restored(pushed=0)
 
@@ -229,7 +262,8 @@ class BatchWorker(AsyncIterator[Batch]):
         replica = self._replica
         if self.step != self._at:
             self._at, drawn = self.step, replica.ledger.drawn
-            replica.ledger.settle(drawn, used=False)  # the batches that it dropped
+            # Batches that were drawn but not pushed are dropped.
+            replica.ledger.settle(drawn, used=False)
             await replica.checkpoint(self.step - 1, batches=drawn, loose=self._loose, pushed=self._pushed)
             if self.step > replica.steps:
                 raise StopAsyncIteration
@@ -238,17 +272,16 @@ class BatchWorker(AsyncIterator[Batch]):
         return batch
 
     async def push(self, tag: str, gradients: Sequence[Tensor], loss: float) -> None:
-        """Record a gradient of this step, and push it to the server under *tag*; it must not change any more."""
-        await self._node.send(SERVER, tag, self._pushes(gradients, loss))
+        """Record the loss of this step, and push *gradients* under *tag*.
 
-    def push_and_wait(
-        self, tag: str, gradients: Sequence[Tensor], loss: float, reply: str
-    ) -> Coroutine[Any, Any, Message]:
-        """`push`, and return the server's answer under *reply*."""
-        return ask(self._node, SERVER, tag, self._pushes(gradients, loss), reply)
-
-    def _pushes(self, gradients: Sequence[Tensor], loss: float) -> Payload:
+        The gradients are lent, so they must not change any more.
+        """
         self._pushed += 1
         self._node.record(step=self.step, loss=loss, pushed=self._pushed)
         self._replica.ledger.hand_in(self._replica.ledger.drawn)
-        return lend(*gradients, step=self.step, loss=loss)
+        await self._node.send(SERVER, tag, lend(*gradients, step=self.step, loss=loss))
+
+    async def push_and_wait(self, tag: str, gradients: Sequence[Tensor], loss: float, reply: str) -> Message:
+        """Push *gradients*, and return the server's answer, which arrives under *reply*."""
+        await self.push(tag, gradients, loss)
+        return await self._node.recv(SERVER, reply)

@@ -15,8 +15,8 @@ from torch import Tensor
 
 from simcluster.algorithms.facts import Facts, never
 from simcluster.algorithms.parameter_server.asynchronous import PushServer, push_to_server
-from simcluster.algorithms.parameter_server.facts import edp_copies, edp_world
 from simcluster.algorithms.parameter_server.server import SERVER, blended, check_push, damped, trainers
+from simcluster.algorithms.parameter_server.server_copies import edp_copies, edp_world
 from simcluster.algorithms.parameter_server.serving import ExpectedPushes
 from simcluster.algorithms.steps import resumable
 from simcluster.compression import Codec, Compression
@@ -37,14 +37,15 @@ async def edp(
     compression: Compression = "none",
     server_trains: bool = True,
 ) -> None:
-    """Every batch is a push; every *pull_interval*-th push asks for the server's weights.
+    """Push every batch's gradient; every *pull_interval*-th push asks for the server's weights.
 
-    Between pulls a worker takes local steps. *max_staleness*: the server rejects staler pushes; None accepts all.
-    *damping*: `inverse` divides a gradient by its staleness, if above 1 (Zhang et al. 2016, section 3). *push*:
-    `weights` is SmolCluster's blend: after *pull_interval* local steps a worker pushes its weights, the server blends
-    them in with a share 1 / (1 + staleness), and the worker pulls the result. *compression*: of what is pushed.
-    *server_trains*: false for a server that only serves. Ranks survive the loss of a worker, and it may rejoin before
-    they end.
+    Between pulls a worker takes local steps. *max_staleness*: the server rejects pushes with a
+    larger staleness; None accepts all. *damping*: `inverse` divides a gradient by its staleness if
+    that is above 1 (Zhang et al. 2016, section 3). *push*: `weights` is SmolCluster's blend: after
+    *pull_interval* local steps a worker pushes its weights, the server blends them into its own
+    with the share 1 / (1 + staleness), and the worker pulls the result. *compression*: the
+    compression of pushed gradients. *server_trains*: whether the server also trains. Ranks survive
+    the loss of a worker, which may rejoin before the others end.
     """
     ranks = trainers(node.size, server_trains)
     check_push(push, compression)
@@ -60,7 +61,11 @@ async def _serve(
     node: Transport, replica: Replica, codec: Codec, max_staleness: int | None, damping: str,
     blend_interval: int | None, ranks: Sequence[int],
 ) -> None:  # fmt: skip
-    """*blend_interval*: the steps between two pushes of weights; None for gradients."""
+    """Run the server.
+
+    *blend_interval*: the number of steps between two pushes of weights; None if workers push
+    gradients.
+    """
     state = resumable(replica, version=0, applied=0, rejected=0)
     expected = ExpectedPushes(node, replica, ranks, batches=blend_interval or 1)
 
@@ -68,7 +73,7 @@ async def _serve(
         if SERVER in ranks:
             server.train(server.gradients(records=False))
         async for push in server.pushes():
-            # Push: in order of arrival, hence asynchronous.
+            # Push: apply pushes in order of arrival, hence asynchronously.
             own: int = push["pushed"] if push.rank == SERVER else 0
             tensors = push.tensors if own else await codec.restore(node, push.tensors)
             staleness, counts = server.staleness(push), {"pushed": own} if own else {}
@@ -80,11 +85,12 @@ async def _serve(
                 else:
                     tensors = damped(tensors, staleness) if damping == "inverse" else tensors
                     await node.compute(replica.apply, tensors, cost=replica.apply_cost())
-                # The server counts as one worker: its version advances once per push interval.
+                # The server's own training counts as one worker: it advances the version once per
+                # push interval.
                 is_version = blend_interval is None or not own or own % blend_interval == 0
                 server.count([push], versions=int(is_version), **counts)
 
-            # Pull: the current weights, sent while the next push is handled.
+            # Pull: send the current weights while the next push is handled.
             if push["pull"]:
                 server.send_weights(push)
             await server.keep((state.version + state.rejected) * (blend_interval or 1) // len(ranks))

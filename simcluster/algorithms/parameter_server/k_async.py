@@ -12,8 +12,8 @@ from pydantic import PositiveInt
 
 from simcluster.algorithms.facts import Facts
 from simcluster.algorithms.parameter_server.asynchronous import PushServer, push_gradients
-from simcluster.algorithms.parameter_server.facts import served, stale_copies
 from simcluster.algorithms.parameter_server.server import SERVER, Push, most_of, trainers
+from simcluster.algorithms.parameter_server.server_copies import served, stale_copies
 from simcluster.algorithms.parameter_server.serving import ExpectedPushes
 from simcluster.algorithms.steps import resumable
 from simcluster.transport import Transport
@@ -30,14 +30,17 @@ from simcluster.workloads import Replica
 async def k_async(
     node: Transport, replica: Replica, *, k: PositiveInt | None = None, batch: bool = False, server_trains: bool = True
 ) -> None:
-    """Every batch is a push, *k* pushes make an update: their mean, applied to the current weights.
+    """Push every batch's gradient; the server applies the mean of *k* pushes to its current
+    weights.
 
-    *k*: None is P. *batch*: false is K-async, true K-batch-async. *server_trains*: false for a server that only serves.
-    If fewer than *k* training ranks are left, after finishing or being lost, an update takes theirs.
+    *k*: the number of gradients per update (K); None is the number of training ranks (P). *batch*:
+    false is K-async, true is K-batch-async. *server_trains*: whether the server also trains. If
+    ranks have finished or are lost, so that fewer than *k* gradients can come, an update takes
+    those that can.
     """
     ranks = trainers(node.size, server_trains)
     K = most_of(ranks, "k", k)
-    loose = batch or len(ranks) > K  # ranks may be at different steps
+    loose = batch or len(ranks) > K  # whether ranks may be at different steps
     if node.rank != SERVER:
         await push_gradients(node, replica, loose=loose)
         return
@@ -48,8 +51,8 @@ async def k_async(
         if SERVER in ranks:
             server.train(server.gradients())
         async for push in server.news():
-            # Phase 1, gather, in order of arrival: K gradients, or fewer if no more can come; in K-async, once all
-            # ranks present wait.
+            # Phase 1, gather, in order of arrival: K gradients. Fewer are enough if no more can
+            # come; in K-async none can once all ranks present wait.
             pending += [push] if push is not None else []
             left, waiting = expected.left(), {push.rank for push in pending}
             if pending and (len(pending) == K or (not left if batch else left <= waiting)):
@@ -60,5 +63,5 @@ async def k_async(
                     server.send_weights(gradient, only_newer=True)
                 pending.clear()
                 await server.keep(state.applied // len(ranks) if loose else state.version, loose=loose)
-            if batch and push is not None:  # in K-batch-async at once
+            if batch and push is not None:  # in K-batch-async a rank is answered at once
                 server.send_weights(push, only_newer=True)

@@ -1,9 +1,10 @@
 """K-sync and K-batch-sync: the server takes the first K gradients of a step and cancels the rest of the work.
 
-Dutta et al. 2018 (AISTATS), section 2. In K-sync every rank computes one gradient at the step's weights, and the first
-K of P make the step. In K-batch-sync a rank that has finished computes another one, and the first K gradients make the
-step, from any ranks. In both, all ranks begin the next step together, with its weights. K-sync with K = P is the
-synchronous parameter server. Rank 0 serves, and also trains by default.
+Dutta et al. 2018 (AISTATS), section 2. In K-sync every rank computes one gradient at the step's
+weights, and the first K of P make the step. In K-batch-sync a rank that has pushed a gradient
+computes another one, and the first K gradients from any ranks make the step. In both variants all
+ranks begin the next step together, with its weights. K-sync with K = P is the synchronous parameter
+server. Rank 0 serves, and also trains by default.
 """
 
 from __future__ import annotations
@@ -14,9 +15,9 @@ from pydantic import PositiveInt
 
 from simcluster.algorithms.facts import Facts
 from simcluster.algorithms.parameter_server.barrier import BatchWorker
-from simcluster.algorithms.parameter_server.facts import k_sync_copies, served
 from simcluster.algorithms.parameter_server.race import Race
 from simcluster.algorithms.parameter_server.server import SERVER, endless, mean, most_of, trainers, unless_told
+from simcluster.algorithms.parameter_server.server_copies import k_sync_copies, served
 from simcluster.payload import Message
 from simcluster.transport import FREE, Transport
 from simcluster.workloads import Replica
@@ -32,21 +33,23 @@ from simcluster.workloads import Replica
 async def k_sync(
     node: Transport, replica: Replica, *, k: PositiveInt | None = None, batch: bool = False, server_trains: bool = True
 ) -> None:
-    """One step of the server's optimizer per *k* gradients; as many steps as a rank has batches.
+    """Train with one step of the server's optimizer per *k* gradients. The number of steps is the
+    number of batches of a rank.
 
-    *k*: None is P. *batch*: false is K-sync; true is K-batch-sync, for which *k* may be any number. *server_trains*:
-    false for a server that only serves. Gradients after the K-th are rejected. Ranks survive the loss of others, which
-    may rejoin; with fewer than K left, a step of K-sync takes one of each. A rank that has used up its batches starts
-    them again.
+    *k*: the number of gradients per step (K); None is the number of training ranks (P). *batch*:
+    false is K-sync, where *k* is at most P; true is K-batch-sync. *server_trains*: whether the
+    server also trains. Gradients after the K-th are rejected. Ranks survive the loss of workers,
+    which may rejoin. If fewer than K training ranks are left, a step of K-sync takes one gradient
+    of each. A rank that has used up its batches starts over with the first one.
     """
     ranks = trainers(node.size, server_trains)
     needed = k if batch and k is not None else most_of(ranks, "k", k)
-    loose = batch or needed < len(ranks)  # ranks may be at different steps
+    loose = batch or needed < len(ranks)  # whether ranks may be at different steps
     if node.rank != SERVER:
         await _work(node, replica, batch, loose)
         return
     async with asyncio.TaskGroup() as group:
-        server = Race(node, replica, group, "weights", trains=server_trains, loose=loose)
+        server = Race(node, replica, group, trains=server_trains, loose=loose)
         async for _ in server:
             # Phase 1, compute: every rank, at the weights of this step, until there are K gradients.
             first = await server.first(needed, again=batch)
@@ -57,7 +60,7 @@ async def k_sync(
 
             # Phase 3, next step for all: a rank that is still computing drops its work.
             server.call_off()
-        await server.see_off()  # a push that comes after the last step is rejected, too
+        await server.see_off()  # pushes that arrive after the last step are rejected
 
 
 async def _work(node: Transport, replica: Replica, batch: bool, loose: bool) -> None:

@@ -1,4 +1,4 @@
-"""A server that waits at every step for the first gradients only, and cancels all other work."""
+"""A server that waits at every step only for the first gradients, and cancels all other work."""
 
 from __future__ import annotations
 
@@ -18,21 +18,24 @@ class Race(Barrier):
     """A barrier at which a step's first gradients suffice; all other work, the server's included, is cancelled."""
 
     push = PUSH
+    reply = "weights"
 
     def __init__(
-        self, node: Transport, replica: Replica, group: asyncio.TaskGroup, reply: str, *, trains: bool, loose: bool
+        self, node: Transport, replica: Replica, group: asyncio.TaskGroup, *, trains: bool, loose: bool
     ) -> None:
-        super().__init__(node, replica, group, reply, trains=trains, loose=loose, pushed=0)
+        super().__init__(node, replica, group, trains=trains, loose=loose, pushed=0)
         self._group = group
         self._arrived: asyncio.Queue[Push | PeerLost] = asyncio.Queue()
-        # A server that trains need not wait for a worker; one that only serves has nothing else to do.
+        # A server that trains need not wait for a worker. A server that only serves must.
         self._listener = PushListener(node, lambda: bool(node.peers) or not trains, lambda: True)
         self._listening = group.create_task(self._listen())
 
     async def first(self, k: int, *, again: bool) -> list[Push]:
-        """Wait for the first *k* gradients of this step, or as many as possible. Return them by rank.
+        """Wait for the first *k* gradients of this step, or for one from each rank if fewer ranks
+        are left. Return the gradients in rank order.
 
-        *again*: a rank that has finished computes another one, so any number is possible.
+        *again*: whether a rank that has pushed a gradient computes another one; if so, *k* may
+        exceed the number of ranks and always applies.
         """
         own = self._group.create_task(self._train(again)) if self._trains else None
         first: list[Push] = []
@@ -60,7 +63,9 @@ class Race(Barrier):
         return vars(self._count)
 
     async def _listen(self) -> None:
-        """Put each push and each loss into the queue; without workers, wait until `first` looks for some."""
+        """Put each push and each loss into the queue. If no worker is left, wait until `first`
+        looks for workers.
+        """
         while (arrived := await self._listener.next()) is not None:
             if isinstance(arrived, Message):
                 self._arrived.put_nowait(Push(arrived, self._replica.ledger.receive(arrived)))
@@ -79,7 +84,7 @@ class Race(Barrier):
                 return
 
     def _left(self, first: Sequence[Push]) -> set[int]:
-        """Return the ranks that have pushed or still can."""
+        """Return the ranks that have made one of the pushes *first* or can still push."""
         return {*self._node.peers, *(push.rank for push in first), *([SERVER] if self._trains else [])}
 
     def _done(self) -> int:

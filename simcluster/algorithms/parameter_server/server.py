@@ -1,4 +1,6 @@
-"""Helpers shared by the parameter servers: pushes, training ranks, means of gradients, cancelled work."""
+"""Helpers of all parameter servers: pushes, the ranks that train, means of gradients, and work that
+a message cancels.
+"""
 
 from __future__ import annotations
 
@@ -9,7 +11,7 @@ from typing import Any, TypeVar
 import msgspec
 from torch import Tensor
 
-from simcluster.errors import Problem, UsageError
+from simcluster.errors import UsageError
 from simcluster.payload import Message
 from simcluster.transport import Transport
 from simcluster.workloads import Batch, BatchGroup, Replica
@@ -20,7 +22,9 @@ SERVER = 0
 
 
 class Push(msgspec.Struct, frozen=True, eq=False, weakref=True):
-    """A *message* to the server on its way into the weights, and its *group* of batches in the ledger."""
+    """A *message* with gradients or weights for the server, and the *group* of batches that they
+    were computed from, as kept in the ledger.
+    """
 
     message: Message
     group: BatchGroup
@@ -42,31 +46,35 @@ def trainers(size: int, server_trains: bool) -> range:
     ranks = range(0 if server_trains else SERVER + 1, size)
     if not ranks:
         found = "false in a world of one rank, the server: no rank trains"
-        raise UsageError(Problem("server_trains", found, "true, or a world of at least two ranks"))
+        raise UsageError("server_trains", found, "true, or a world of at least two ranks")
     return ranks
 
 
 def most_of(ranks: Sequence[int], setting: str, value: int | None) -> int:
-    """Return *value* of *setting*, a number of *ranks*; all for None. Raise UsageError if there are fewer."""
+    """Return *value*, or the number of *ranks* if it is None.
+
+    Raise UsageError, naming *setting*, if *value* exceeds the number of ranks.
+    """
     if value is not None and value > len(ranks):
-        raise UsageError(Problem(setting, f"{value}", f"at most {len(ranks)}, the number of ranks that train"))
+        raise UsageError(setting, f"{value}", f"at most {len(ranks)}, the number of ranks that train")
     return len(ranks) if value is None else value
 
 
 def check_push(push: str, compression: object) -> None:
-    """Raise UsageError if weights are to be compressed: error feedback is meaningless for them."""
+    """Raise UsageError if weights would be compressed: error feedback is meaningless for weights."""
     if push == "weights" and compression != "none":
-        raise UsageError(Problem("compression", f"{compression!r} with push: weights", "none, or push: gradients"))
+        raise UsageError("compression", f"{compression!r} with push: weights", "none, or push: gradients")
 
 
 def mean(contributions: Sequence[Sequence[Tensor]], samples: Sequence[int] = ()) -> list[Tensor]:
-    """Return the mean of each gradient over *contributions*, summed in the given order; the first is overwritten.
+    """Return the mean of each gradient over *contributions*, added in their order. The first
+    contribution is overwritten.
 
-    *samples*: the weight of each; none for equal ones.
+    *samples*: the weight of each contribution; empty if all have the same weight.
     """
     total = list(contributions[0])
     if total and total[0].is_meta:
-        return total  # without values there is nothing to add, and torch takes 30 us for each that it does not
+        return total  # meta tensors have no values, but torch takes 30 us per operator even so
     if len(set(samples)) > 1:
         total = [tensor.mul_(samples[0]) for tensor in total]
         for gradients, count in zip(contributions[1:], samples[1:], strict=True):
@@ -80,12 +88,14 @@ def mean(contributions: Sequence[Sequence[Tensor]], samples: Sequence[int] = ())
 
 
 def damped(gradients: Sequence[Tensor], staleness: int) -> list[Tensor]:
-    """Return *gradients* divided by their *staleness*, if above 1 (Zhang et al. 2016, section 3)."""
+    """Return *gradients*, divided by *staleness* if that is above 1 (Zhang et al. 2016, section
+    3).
+    """
     return [gradient / staleness for gradient in gradients] if staleness > 1 else list(gradients)
 
 
 def blended(own: Sequence[Tensor], theirs: Sequence[Tensor], share: float) -> list[Tensor]:
-    """Return (1 - share) own + share theirs, per tensor."""
+    """Return (1 - share) * own + share * theirs for each tensor."""
     if share == 1:
         return list(theirs)
     return [mine.lerp(other, share) for mine, other in zip(own, theirs, strict=True)]
@@ -99,9 +109,11 @@ def endless(replica: Replica) -> Iterator[Batch]:
 
 
 async def unless_told(node: Transport, tag: str, work: Coroutine[Any, Any, T]) -> T | Message:
-    """Return the result of *work*, or the server's message under *tag* if it arrives first: then *work* is cancelled.
+    """Return the result of *work*. If the server's message under *tag* arrives first, cancel *work*
+    and return the message.
 
-    On a real device cancelled work may still run and read the weights, so load new ones as a piece of work after it.
+    On a real device, cancelled work may still run and read the weights, so load new weights by a
+    `node.compute` after it.
     """
     async with asyncio.TaskGroup() as group:
         doing, news = group.create_task(work), group.create_task(node.recv(SERVER, tag))

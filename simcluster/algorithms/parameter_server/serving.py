@@ -1,10 +1,12 @@
-"""A server's side of asynchronous rounds: the next push of any worker, while the server trains."""
+"""The receiving side of a server without a barrier: listeners that return the next push of any
+worker while the server trains.
+"""
 
 from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Coroutine, Iterable, Sequence
-from typing import Any, Final
+from typing import Any
 
 from simcluster.algorithms.parameter_server.server import SERVER, Push
 from simcluster.errors import ABSENT, ENDED, PeerLost
@@ -13,20 +15,23 @@ from simcluster.payload import Message
 from simcluster.transport import ANY, Transport
 from simcluster.workloads import Replica
 
-PUSH: Final = "push"
+PUSH = "push"
 
 
 class PushListener:
-    """A receiver of pushes, as long as any are *expected*, or may become so.
+    """A receiver of pushes, as long as any push is *expected* or may become expected.
 
-    Without any worker, a *busy* server (by default: one that is still training) continues, and looks for workers after
-    each step. A server that only serves fails with its workers, unless one of them `is_through`.
+    If no worker is left, a *busy* server (by default: one that is still training) continues and
+    looks for workers after each step. A server that only serves fails when its last worker is lost,
+    unless some worker has pushed everything.
     """
 
     def __init__(
         self, node: Transport, expected: Callable[[], bool], busy: Callable[[], bool] | None = None, tag: str = PUSH
     ) -> None:
-        self._node, self._expected, self._tag = node, expected, tag
+        self._node = node
+        self._expected = expected
+        self._tag = tag
         self._busy = busy or (lambda: self._own is not None and not self._own.done())
         self._looked = asyncio.Event()
         self._own: asyncio.Task[None] | None = None
@@ -34,13 +39,15 @@ class PushListener:
         self.is_through = False  # some worker has pushed everything
 
     def train(self, tasks: asyncio.TaskGroup, training: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
-        """Start and return the server's own *training*."""
+        """Start the server's own *training* as a task and return the task."""
         self._own = tasks.create_task(training)
         self._own.add_done_callback(lambda _: self.look())
         return self._own
 
     def look(self) -> None:
-        """Look for workers: one that has (re)joined is served from now on. Call it after each step."""
+        """Look for workers that have joined or rejoined, and serve them from now on. Call this
+        after each step.
+        """
         self._looked.set()
 
     async def looked(self) -> None:
@@ -55,13 +62,18 @@ class PushListener:
         """Note that *loss* was raised."""
 
     def gone(self, loss: PeerLost) -> None:
-        """Note that a send failed with *loss*. `lost` is not called for a rank that rejoins first."""
+        """Note that a send failed with *loss*.
+
+        If the rank rejoins soon enough, `lost` is never called.
+        """
 
     async def next(self) -> Message | PeerLost | None:
-        """Return the next push or loss; None when no push is to come and the server is not busy.
+        """Wait for the next push or loss and return it. Return None when no more pushes can come
+        and the server is not busy.
 
-        Raise PeerLost, with reason ENDED, if the workers ended before pushing anything to this server, which rejoined
-        too late. Raise a worker's loss if this server only serves and has no worker left.
+        Raise PeerLost, with reason ENDED, if this server rejoined too late: the workers ended
+        without pushing anything to it. Raise a worker's loss if this server only serves and has no
+        worker left.
         """
         found: Message | PeerLost | None = None
         while found is None:
@@ -80,7 +92,9 @@ class PushListener:
         return found
 
     async def _must_wait(self) -> bool:
-        """Return whether a server that only serves must wait for a worker to join. Raise PeerLost if all are lost."""
+        """Return whether a server that only serves must wait for a worker to join. Raise PeerLost
+        if all are lost or absent, unless all are merely absent.
+        """
         if self._own is not None or self.is_through or self._node.peers:
             return False
         others = [rank for rank in range(self._node.size) if rank != self._node.rank]
@@ -101,7 +115,11 @@ class PushListener:
 
 
 class ExpectedPushes(PushListener):
-    """The pushes that *ranks* have left, one per *batches*; all of them from a worker that (re)joins."""
+    """A listener that counts the pushes that are left: each of *ranks* makes one push per *batches*
+    batches.
+
+    A rank that rejoins starts over.
+    """
 
     def __init__(self, node: Transport, replica: Replica, ranks: Iterable[int], batches: int = 1) -> None:
         super().__init__(node, self._may_come)
@@ -126,13 +144,16 @@ class ExpectedPushes(PushListener):
             self._to_come[push.rank] = None
 
     def lost(self, loss: PeerLost) -> None:
-        """Handle *loss*, raised after all messages of that rank. A worker that ended well raises none."""
+        """Drop the rank of *loss*, which is raised only after all the rank's messages.
+
+        A worker that ended well raises no loss.
+        """
         there = {SERVER, *self._node.peers}  # only for membership tests
         self._left = {rank: left for rank, left in self._left.items() if rank in there and rank != loss.rank}
         self._note_workers()
 
     def gone(self, loss: PeerLost) -> None:
-        """Handle a failed reply to a rank, which may rejoin before its loss is raised."""
+        """Drop a rank that a reply did not reach, since it may rejoin before its loss is raised."""
         self._left.pop(loss.rank, None)
         self._to_come.pop(loss.rank, None)
 
@@ -142,7 +163,9 @@ class ExpectedPushes(PushListener):
 
 
 class PushRounds(PushListener):
-    """Pushes, each marked whether it is its worker's `last`, until all workers have ended or are lost."""
+    """A listener that expects pushes until all workers have ended or are lost; each push says
+    whether it is its worker's `last`.
+    """
 
     def __init__(self, node: Transport, replica: Replica) -> None:
         workers = set(range(node.size)) - {node.rank}
@@ -154,20 +177,27 @@ class PushRounds(PushListener):
         return bool(self._training) or any(rank not in self._through for rank in self._node.peers)
 
     def came(self, push: Push) -> None:
-        """Track *push*: a worker that rejoined starts over, and is in training again."""
+        """Track whether the worker of *push* still trains. A worker that rejoined starts over, so
+        it trains again.
+        """
         if push.rank != self._node.rank:
             (self._training.discard if push["last"] else self._training.add)(push.rank)
             (self._through.add if push["last"] else self._through.discard)(push.rank)
 
     def lost(self, loss: PeerLost) -> None:
-        """Handle a loss: a worker that is gone, even one that ended well, pushes no more."""
+        """Handle a loss: no worker that has left the group, even after a normal end, pushes any
+        more.
+        """
         self._training.intersection_update(self._node.peers)
         self._through.discard(loss.rank)
 
 
 class PushClocks(PushListener):
-    """Counts of the pushes of each of *ranks* that has any left. A rank waits to read while its clock is more than
-    *bound* ahead of the slowest; None is no bound. A rank that a checkpoint restores further ahead starts at the bound.
+    """A listener with a clock for each rank that has pushes left: the number of pushes that the
+    rank has made.
+
+    A rank waits to read while its clock is more than *bound* ahead of the slowest clock; if *bound*
+    is None, no rank waits. A rank that a checkpoint restores further ahead starts at the bound.
     """
 
     def __init__(self, node: Transport, replica: Replica, ranks: Sequence[int], bound: int | None) -> None:
@@ -179,11 +209,13 @@ class PushClocks(PushListener):
             most = self._slowest() + bound
             self._clock = {rank: min(clock, most) for rank, clock in self._clock.items()}
         self._through = {rank for rank in ranks if done[rank] >= replica.steps}
-        self._waiting: dict[int, Push] = {}  # to read, since these pushes
+        self._waiting: dict[int, Push] = {}  # rank that waits to read -> its last push
         self._bound = bound
 
     def tick(self, push: Push) -> int:
-        """Count *push*, after which its rank waits to read. Return the fastest rank's lead over the slowest.
+        """Advance the clock of the rank of *push*, which then waits to read.
+
+        Return the lead of the fastest clock over the slowest.
 
         A rank that joins late or rejoins starts at the slowest rank's clock.
         """
@@ -192,20 +224,25 @@ class PushClocks(PushListener):
         return max(self._clock.values()) - self._slowest()
 
     def free(self) -> list[Push]:
-        """Return the pushes, by rank, of the waiting ranks that are within the bound."""
+        """Return the last pushes of the waiting ranks that are within the bound, in rank order."""
         slowest = self._slowest()
         waiting = [self._waiting[rank] for rank in sorted(self._waiting)]
         return [push for push in waiting if self._bound is None or self._clock[push.rank] - slowest <= self._bound]
 
     def go_on(self, push: Push) -> None:
-        """Let the rank of *push* read; after its last push it has ended."""
+        """Let the rank of *push* read.
+
+        If this was its last push, the rank has ended and loses its clock.
+        """
         del self._waiting[push.rank]
         if push["last"]:
             del self._clock[push.rank]
             self._through.add(push.rank)
 
     def lost(self, loss: PeerLost) -> None:
-        """Drop the clocks of the lost rank, which may have rejoined already, and of all absent ones."""
+        """Drop the clocks of the lost rank, which may have rejoined already, and of all absent
+        ranks.
+        """
         self._through.discard(loss.rank)
         for rank in [rank for rank in self._clock if rank == loss.rank or rank not in (SERVER, *self._node.peers)]:
             del self._clock[rank]
@@ -215,7 +252,7 @@ class PushClocks(PushListener):
         return min(self._clock.values(), default=0)
 
     def _may_come(self) -> bool:
-        """Return whether any worker has a push left."""
+        """Return whether any worker has a push left or has just joined."""
         return any(rank != SERVER for rank in self._clock) or any(
             rank not in self._through for rank in self._node.peers
         )

@@ -1,9 +1,10 @@
 """n-softsync: an asynchronous parameter server that gathers lambda/n gradients per update, from any ranks.
 
-Zhang, Gupta, Lian and Liu 2016 (IJCAI), section 2, with the staleness-aware learning rate of section 3. With lambda
-training ranks, n = 1 gathers as many gradients per update as a synchronous server, but waits for no rank in particular;
-n = lambda is the asynchronous server. With one gradient in flight per rank, the mean staleness is (lambda - 1)/K for K
-= lambda/n, which is nearly n. Rank 0 serves, and also trains by default.
+Zhang, Gupta, Lian and Liu 2016 (IJCAI), section 2, with the staleness-aware learning rate of
+section 3. With lambda training ranks, n = 1 gathers as many gradients per update as a synchronous
+server, but waits for no rank in particular; n = lambda is the asynchronous server. With one
+gradient in flight per rank, the mean staleness is (lambda - 1)/K, where K = lambda/n, so it is
+nearly n. Rank 0 serves, and also trains by default.
 """
 
 from __future__ import annotations
@@ -14,8 +15,8 @@ from pydantic import PositiveInt
 
 from simcluster.algorithms.facts import Facts, never
 from simcluster.algorithms.parameter_server.asynchronous import PushServer, push_gradients
-from simcluster.algorithms.parameter_server.facts import served, stale_copies
 from simcluster.algorithms.parameter_server.server import SERVER, Push, most_of, trainers
+from simcluster.algorithms.parameter_server.server_copies import served, stale_copies
 from simcluster.algorithms.parameter_server.serving import ExpectedPushes
 from simcluster.algorithms.steps import resumable
 from simcluster.transport import Transport
@@ -31,11 +32,12 @@ async def softsync(
     damping: Literal["none", "inverse"] = "none",
     server_trains: bool = True,
 ) -> None:
-    """Every batch is a push, answered at once: with the weights if there are newer ones.
+    """Push every batch's gradient; the server answers at once, with the weights if they are newer.
 
-    *n*: the splitting parameter; an update takes K = lambda // n gradients, the last one what is left. *damping*:
-    `inverse` divides each gradient by its staleness, if above 1. *server_trains*: false for a server that only serves.
-    Ranks survive the loss of a worker; K stays the same.
+    *n*: the splitting parameter; an update takes K = lambda // n gradients, and the last update
+    takes those left over. *damping*: `inverse` divides each gradient by its staleness if that is
+    above 1. *server_trains*: whether the server also trains. Ranks survive the loss of a worker; K
+    stays the same.
     """
     ranks = trainers(node.size, server_trains)
     K = len(ranks) // most_of(ranks, "n", n)

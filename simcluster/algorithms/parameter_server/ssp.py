@@ -1,9 +1,10 @@
 """Stale-synchronous parallel: fast workers run ahead of the slowest by a bounded number of clocks.
 
-Ho et al. 2013 (NIPS), section 2. A worker's clock c counts the gradients that it has pushed. It may read the weights
-and begin the next gradient while c - min c <= s, so the fastest never leads the slowest by more than s + 1 clocks. With
-s = 0 all ranks wait for each other, as with the synchronous parameter server; with s infinite none waits, as with the
-asynchronous one. Rank 0 serves, and also trains by default.
+Ho et al. 2013 (NIPS), section 2. A worker's clock c counts the gradients that it has pushed. It may
+read the weights and begin the next gradient while c - min c <= s, so the fastest worker never leads
+the slowest by more than s + 1 clocks. With s = 0 all ranks wait for each other, as with the
+synchronous parameter server; with s infinite no rank waits, as with the asynchronous one. Rank 0
+serves, and also trains by default.
 """
 
 from __future__ import annotations
@@ -12,8 +13,8 @@ from pydantic import NonNegativeInt
 
 from simcluster.algorithms.facts import Facts
 from simcluster.algorithms.parameter_server.asynchronous import PushServer, push_gradients
-from simcluster.algorithms.parameter_server.facts import served, stale_copies
 from simcluster.algorithms.parameter_server.server import SERVER, Push, trainers
+from simcluster.algorithms.parameter_server.server_copies import served, stale_copies
 from simcluster.algorithms.parameter_server.serving import PushClocks
 from simcluster.algorithms.steps import resumable
 from simcluster.transport import Transport
@@ -30,14 +31,16 @@ from simcluster.workloads import Replica
 async def ssp(
     node: Transport, replica: Replica, *, staleness: NonNegativeInt | None = 3, server_trains: bool = True
 ) -> None:
-    """Every batch is a clock tick: a push, and a read that is answered once the bound allows.
+    """Push the gradient of each batch, which advances the worker's clock by one; then read the
+    weights once the bound allows it.
 
-    *staleness*: the bound s; None is infinite. *server_trains*: false for a server that only serves. Pushes are applied
-    at the next read, as one step with their mean. The clock of a lost worker delays no rank; a worker that joins late
-    or rejoins starts at the slowest rank's clock, one that a checkpoint restores further ahead than s at s ahead.
+    *staleness*: the bound s; None is infinite. *server_trains*: whether the server also trains.
+    Pushes are applied at the next read, in one step along their mean. The clock of a lost worker
+    delays no rank. A worker that joins late or rejoins starts at the slowest rank's clock. A worker
+    that a checkpoint restores more than s ahead starts s ahead.
     """
     ranks = trainers(node.size, server_trains)
-    loose = staleness != 0  # ranks may be at different steps
+    loose = staleness != 0  # whether ranks may be at different steps
     if node.rank != SERVER:
         await push_gradients(node, replica, loose=loose, says_last=True)
         return
@@ -62,5 +65,5 @@ async def ssp(
                 for waiting in free:
                     clocks.go_on(waiting)
                     server.send_weights(waiting)
-    if unread:  # from a worker lost after its last push
+    if unread:  # pushes of a worker that was lost before it could read
         await server.step(unread)

@@ -15,8 +15,8 @@ from pydantic import PositiveFloat, PositiveInt
 
 from simcluster.algorithms.facts import Facts
 from simcluster.algorithms.parameter_server.barrier import Barrier, BatchWorker
-from simcluster.algorithms.parameter_server.facts import served, sync_copies
 from simcluster.algorithms.parameter_server.server import SERVER, blended, mean, most_of, trainers, unless_told
+from simcluster.algorithms.parameter_server.server_copies import served, sync_copies
 from simcluster.payload import Message
 from simcluster.transport import FREE, Transport
 from simcluster.workloads import Replica
@@ -42,22 +42,25 @@ async def sync_ps(
     cancel_late: bool = False,
     server_trains: bool = True,
 ) -> None:
-    """One barrier and one step of the server's optimizer per batch.
+    """Train with one barrier and one step of the server's optimizer per batch.
 
-    *pull_interval*: steps between pulls of the weights; in the others a worker takes a local step (Dean et al. 2012,
-    section 4.1). *polyak*: how far a pull moves a worker's weights towards the server's; 1 replaces them. *timeout_s*:
-    seconds that the server waits for gradients once it has its own; later ones are rejected, and answered with the
-    current step's weights. None waits for all. *wait_for*: K, the number of gradients, the server's included, that make
-    a step; N - K ranks are backups. *cancel_late*: a late worker is sent the next step's weights and drops its work.
-    *server_trains*: false for a server that only serves. A step takes what the remaining ranks have; lost ones rejoin.
+    *pull_interval*: the number of steps from one pull of the weights to the next; at every other
+    step a worker takes a local step (Dean et al. 2012, section 4.1). *polyak*: the fraction of the
+    way that a pull moves a worker's weights towards the server's; 1 replaces them. *timeout_s*: the
+    number of seconds for which the server waits for gradients once it has its own; None waits for
+    all. Later gradients are rejected and answered with the current step's weights. *wait_for*: K,
+    the number of gradients that make a step, including the server's; None is N, all training ranks.
+    The other N - K ranks are backups. *cancel_late*: whether a late worker is sent the next step's
+    weights and drops its work. *server_trains*: whether the server also trains. When ranks are
+    lost, a step takes the gradients of the others; lost ranks may rejoin.
     """
     needed = most_of(trainers(node.size, server_trains), "wait_for", wait_for)
-    loose = wait_for is not None or timeout_s is not None  # ranks may be at different steps
+    loose = wait_for is not None or timeout_s is not None  # whether ranks may be at different steps
     if node.rank != SERVER:
         await _work(node, replica, polyak, cancel_late, loose)
         return
     async with asyncio.TaskGroup() as group:
-        server = Barrier(node, replica, group, "reply", trains=server_trains, loose=loose)
+        server = Barrier(node, replica, group, trains=server_trains, loose=loose)
         await _serve(node, replica, server, pull_interval, timeout_s, needed, cancel_late)
 
 
@@ -72,7 +75,7 @@ async def _serve(
         # Phase 2, barrier: the first K gradients of this step, or those before the timeout, at least one.
         gradients = await server.gather(own, needed, timeout_s)
 
-        # Phase 3, reduce and apply: in rank order, weighed by the samples actually summed.
+        # Phase 3, reduce and apply: in rank order, weighted by the samples actually summed.
         total = mean([gradient.tensors for gradient in gradients], server.samples(gradients))
         await node.compute(replica.apply, total, cost=replica.apply_cost())
 
@@ -83,7 +86,8 @@ async def _serve(
             server.call_off(gradients, pull)
         server.count(gradients)
 
-    # A worker that missed the last step is about to push and waits for a reply, or has pushed and got one.
+    # A worker that missed the last step either has pushed and got a reply, or is about to push and
+    # needs one.
     await server.see_off(only_behind=not cancel_late)
 
 
@@ -102,7 +106,8 @@ async def _work(node: Transport, replica: Replica, polyak: float, cancel_late: b
         # Phase 3, pull, or continue alone until the next pull.
         if reply.tensors:
             weights = blended(replica.parameters, reply.tensors, polyak)
-            # On a real device, dropped work may still run and read the weights: load them after it.
+            # On a real device, dropped work may still be running and read the weights: load new
+            # weights after it.
             await node.compute(replica.load, weights, cost=FREE) if cancel_late else replica.load(weights)
         else:
             await node.compute(replica.apply, gradients, cost=replica.apply_cost())

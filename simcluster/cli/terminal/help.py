@@ -1,29 +1,33 @@
-"""Help in groups by purpose, as plain text as wide as the terminal: it fits pipes, and no library draws boxes."""
+"""Show help in groups by purpose, as plain text without boxes, which fits pipes and terminals."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import Any, Final
+from typing import Any
 
 from typer.core import TyperCommand, TyperGroup
 
-WIDEST: Final = 120
-"""Longer lines are hard to read."""
-WIDTH: Final = {"max_content_width": WIDEST}
+WIDEST = 120
+"""The largest width of a line of help, since longer lines are hard to read."""
+WIDTH = {"max_content_width": WIDEST}
 
-RUNS, START, RESULTS, CLUSTERS, NODES = "Run", "Start", "Look at results", "Describe clusters", "Real nodes"
+RUNS = "Run"
+START = "Start"
+RESULTS = "Look at results"
+CLUSTERS = "Describe clusters"
+NODES = "Real nodes"
 OUTPUT = "Output"
 
 
 class HelpCommand(TyperCommand):
-    """A command with its options in groups."""
+    """A command whose help shows the options in groups."""
 
     def format_options(self, ctx: Any, formatter: Any) -> None:
         _sections(formatter, _options(self, ctx))
 
 
 class HelpGroup(TyperGroup):
-    """A group of commands, themselves in groups by purpose."""
+    """A command with subcommands, which its help shows in groups by purpose."""
 
     def format_options(self, ctx: Any, formatter: Any) -> None:
         _sections(formatter, _options(self, ctx))
@@ -39,7 +43,7 @@ class HelpGroup(TyperGroup):
 
 
 def _options(command: Any, ctx: Any) -> Iterable[tuple[str, tuple[str, str]]]:
-    """Yield (group, (option, help)) of each option, those without a group first."""
+    """Return (group, (option, help)) for each option; options without a group come first."""
     found = []
     for param in command.get_params(ctx):
         record = param.get_help_record(ctx)

@@ -1,9 +1,8 @@
-"""`--log-format`, `--log-level` and `--loki`, for every long-running command."""
+"""The options `--log-format`, `--log-level` and `--loki` of every long-running command."""
 
 from __future__ import annotations
 
 import functools
-import inspect
 import logging
 from collections.abc import Callable
 from typing import Annotated, Any
@@ -11,6 +10,7 @@ from typing import Annotated, Any
 from typer import Option
 
 from simcluster.cli.terminal.help import OUTPUT
+from simcluster.cli.terminal.options import taking
 from simcluster.errors import RunError, UsageError, listed
 from simcluster.process.exits import INTERRUPTED
 
@@ -44,7 +44,7 @@ def _options(
 
 
 def logged(component: str) -> Callable[[Callable[..., None]], Callable[..., None]]:
-    """Return a decorator that makes a command log as *component*, with the options above."""
+    """Return a decorator that adds `_options` to a command, which logs as *component*."""
 
     def decorate(command: Callable[..., None]) -> Callable[..., None]:
         @functools.wraps(command)
@@ -55,21 +55,20 @@ def logged(component: str) -> Callable[[Callable[..., None]], Callable[..., None
                 return
             _logging(component, log_format, log_level, loki, functools.partial(command, *args, **kwargs))
 
-        signature = inspect.signature(command, eval_str=True)
-        more = inspect.signature(_options, eval_str=True).parameters
-        every = {**signature.parameters, **more}
-        run.__signature__ = signature.replace(parameters=[*every.values()])  # type: ignore[attr-defined]
-        run.__annotations__ = {name: parameter.annotation for name, parameter in every.items()}
-        return run
+        return taking(run, command, _options)
 
     return decorate
 
 
 def _logging(component: str, form: str, level: str | None, loki: str | None, command: Callable[[], None]) -> None:
-    """Run *command* with the requested logging. Log its error, too: with JSON, nothing else goes to standard error."""
+    """Run *command* with the requested logging.
+
+    With JSON, also log the command's error, since all of standard error must be JSON.
+    """
     from simcluster.logs import setup as logs
 
-    chosen = level if level is not None else "info" if form == "json" or loki else "warning"
+    usual = "info" if form == "json" or loki else "warning"
+    chosen = usual if level is None else level
     settings = logs.LogSettings(form, chosen, loki or "", component)
     logs.check(settings)
     logs.configure(settings)

@@ -1,4 +1,4 @@
-"""Wrong options and arguments, which typer finds, in the words of our other errors."""
+"""Explain wrong options and arguments, which typer finds, in the form of our other errors."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ from typing import Any
 from simcluster.errors import Problem, nearest
 
 _TYPES = {"integer": "a whole number", "number": "a number"}
-"""Words of typer's messages, whichever version, and ours."""
+"""Word in typer's messages, whatever the version -> our description of the type."""
 
 
 def misuse_of(error: Any) -> Problem:
-    """Return the problem of typer's usage *error*."""
+    """Return typer's usage *error* as a problem."""
     kind, command = type(error).__name__, error.ctx.command if getattr(error, "ctx", None) is not None else None
     message = error.format_message()
     if kind == "BadOptionUsage":
@@ -45,7 +45,7 @@ def misuse_of(error: Any) -> Problem:
 
 
 def help_of(error: Any) -> str:
-    """Return the command that shows what typer's usage *error* is about."""
+    """Return a hint that points to the help of the command that caused typer's usage *error*."""
     names: list[str] = []
     context = getattr(error, "ctx", None)
     while context is not None and context.parent is not None:
@@ -55,7 +55,7 @@ def help_of(error: Any) -> str:
 
 
 def _given(options: list[str]) -> str:
-    """Return what the command line gives to one of *options*."""
+    """Return the value of the first of *options* on the command line, quoted."""
     for here, after in zip(sys.argv, [*sys.argv[1:], ""], strict=True):
         name, equals, value = here.partition("=")
         if name in options:

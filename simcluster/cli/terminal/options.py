@@ -1,35 +1,43 @@
-"""Arguments shared by several commands, and names that a shell completes."""
+"""Options and arguments that several commands share, with their completions."""
 
 from __future__ import annotations
 
+import functools
+import inspect
+import json
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, TypeVar, cast
 
 from typer import Argument, Option
 
 from simcluster.backend import real_nodes
-from simcluster.cli.terminal.complete import one_of, set_keys
+from simcluster.cli.terminal.complete import mapping_in, one_of, set_keys
 from simcluster.cli.terminal.help import NODES, OUTPUT
 from simcluster.documents.limits import MOST_WHOLE
 from simcluster.errors import Problem, UsageError, raise_all
 
 Completion = Callable[..., list[str]]
+Command = TypeVar("Command", bound=Callable[..., None])
 
 
 def names_of(kind: str) -> Completion:
     def complete(incomplete: str) -> list[str]:
         from simcluster.catalogue import files, names
 
-        found = [name for name in names(kind) if name.startswith(incomplete)]
-        return found + (files(incomplete) if kind in ("experiments", "topologies") else [])
+        return names(kind) + (files(incomplete) if kind in ("experiments", "topologies") else [])
 
     return complete
 
 
 def named(metavar: str, help: str, names: Completion | None, panel: str | None = None) -> Any:
-    """Return an option whose value a shell completes from *names*, if any; `--help` shows it in *panel*."""
+    """Return an option whose value *names* completes, if given; `--help` shows it in *panel*."""
     return Option(metavar=metavar, help=help, autocompletion=names, rich_help_panel=panel)
+
+
+def real(help: str, *flags: str, metavar: str | None = None) -> Any:
+    """Return an option that applies only to real nodes; `--help` shows it in their panel."""
+    return Option(*flags, metavar=metavar, help=help, rich_help_panel=NODES)
 
 
 def named_argument(metavar: str, help: str, names: Completion) -> Any:
@@ -62,13 +70,9 @@ Sets = Annotated[
 ]
 Rendezvous = Annotated[
     str | None,
-    Option(
-        metavar="HOST:PORT", rich_help_panel=NODES, help="Wait here for nodes started by hand with `simcluster node`."
-    ),
+    real("Wait here for nodes started by hand with `simcluster node`.", metavar="HOST:PORT"),
 ]
-KeyFile = Annotated[
-    Path | None, Option(metavar="FILE", rich_help_panel=NODES, help="The shared key; required off loopback.")
-]
+KeyFile = Annotated[Path | None, real("The shared key; required off loopback.", metavar="FILE")]
 
 ExperimentFile = Annotated[
     str, named_argument("EXPERIMENT", "An experiment file, or the name of a shipped one.", names_of("experiments"))
@@ -118,57 +122,44 @@ BackendOptions = Annotated[
         metavar="KEY=VALUE",
         help="A setting of the backend, e.g. threads=2 (sim): compute in two threads; "
         "limit_s=600 or loop_s=900 (sockets): timeouts of the run; "
-        "portable=true: the same bits on different x86-64 CPUs. May be repeated.",
+        "portable=true: the same bits on different x86-64 CPUs; "
+        "shortcuts=false: message by message, to the same results. May be repeated.",
     ),
 ]
 
 
 Ssh = Annotated[
     bool,
-    Option(rich_help_panel=NODES, help="Start nodes with `ssh` in the topology by ssh, all others on this machine."),
+    real("Start nodes with `ssh` in the topology by ssh, all others on this machine."),
 ]
-SshConfig = Annotated[
-    Path | None, Option(metavar="FILE", rich_help_panel=NODES, help="An ssh configuration file (ssh -F).")
-]
+SshConfig = Annotated[Path | None, real("An ssh configuration file (ssh -F).", metavar="FILE")]
 SshOptions = Annotated[
     list[str] | None,
-    Option("--ssh-option", metavar="KEY=VALUE", rich_help_panel=NODES, help="One more -o for ssh. May be repeated."),
+    real("One more -o for ssh. May be repeated.", "--ssh-option", metavar="KEY=VALUE"),
 ]
-Tmux = Annotated[bool, Option("--tmux", rich_help_panel=NODES, help="Show each node in a pane of a tmux session.")]
+Tmux = Annotated[bool, real("Show each node in a pane of a tmux session.", "--tmux")]
 Processes = Annotated[
     int | None,
-    Option(
-        "--nproc-per-node",
-        metavar="N",
-        rich_help_panel=NODES,
-        help="The number of processes per node, each of them a rank.",
-    ),
+    real("The number of processes per node, each of them a rank.", "--nproc-per-node", metavar="N"),
 ]
 Restarts = Annotated[
     int | None,
-    Option(
-        metavar="N",
-        rich_help_panel=NODES,
-        help="The most restarts after losing a node, from the last checkpoint or else from the start.",
-    ),
+    real("The most restarts after losing a node, from the last checkpoint or else from the start.", metavar="N"),
 ]
 Coordinator = Annotated[
     str | None,
-    Option(
+    real(
+        "Serve the run's progress at HOST:PORT, or report it to a coordinator at https://HOST:PORT.",
         metavar="HOST:PORT|URL",
-        rich_help_panel=NODES,
-        help="Serve the run's progress at HOST:PORT, or report it to a coordinator at https://HOST:PORT.",
     ),
 ]
 TokenFile = Annotated[
     Path | None,
-    Option(metavar="FILE", rich_help_panel=NODES, help="The coordinator's token; any file from `simcluster key`."),
+    real("The coordinator's token; any file from `simcluster key`.", metavar="FILE"),
 ]
 TlsFolder = Annotated[
     Path | None,
-    Option(
-        "--tls", metavar="FOLDER", rich_help_panel=NODES, help="Use TLS, with the files from `simcluster keys init`."
-    ),
+    real("Use TLS, with the files from `simcluster keys init`.", "--tls", metavar="FOLDER"),
 ]
 ServeTls = Annotated[
     Path | None, Option("--tls", metavar="FOLDER", help="Serve https, with the files from `simcluster keys init`.")
@@ -176,13 +167,93 @@ ServeTls = Annotated[
 AllowHost = Annotated[
     list[str] | None, Option(metavar="NAME", help="Another name under which it is reached. May be repeated.")
 ]
-PlainHttp = Annotated[
-    bool, Option("--plain-http", rich_help_panel=NODES, help="Let the coordinator's token cross a network unencrypted.")
-]
+PlainHttp = Annotated[bool, real("Let the coordinator's token cross a network unencrypted.", "--plain-http")]
+
+
+def _real_nodes(
+    *,
+    rendezvous: Rendezvous = None,
+    key_file: KeyFile = None,
+    ssh: Ssh = True,
+    ssh_config: SshConfig = None,
+    ssh_options: SshOptions = None,
+    tmux: Tmux = False,
+    max_restarts: Restarts = None,
+    coordinator: Coordinator = None,
+    token_file: TokenFile = None,
+    tls: TlsFolder = None,
+    plain_http: PlainHttp = False,
+) -> None: ...
+
+
+def print_json(value: Any) -> None:
+    """Print *value*, the whole output of a command with `--json`."""
+    print(json.dumps(value, indent=2))
+
+
+def on_real_nodes(command: Command) -> Command:
+    """Return *command* with `_real_nodes`' options in place of its `**nodes`; see `real_options`."""
+    return taking(command, command, _real_nodes)
+
+
+def _defaults(
+    *,
+    device: Annotated[
+        str | None,
+        named("NAME", "The device of nodes without one: a preset, or {flops: 1 TFLOP/s}.", names_of("devices")),
+    ] = None,
+    bandwidth: Annotated[str | None, Option(metavar="RATE", help="The bandwidth of links without one.")] = None,
+    latency: Annotated[str | None, Option(metavar="TIME", help="The one-way latency of links without one.")] = None,
+) -> None: ...
+
+
+def with_defaults(command: Command, *, by_sets: bool = False) -> Command:
+    """Return *command* with the options above, for every topology that it reads from a file.
+
+    With *by_sets*, they also join the command's overrides of an experiment, which reach other processes.
+    """
+
+    @functools.wraps(command)
+    def call(*args: Any, device: str | None = None, bandwidth: str | None = None, latency: str | None = None,
+             **rest: Any) -> None:  # fmt: skip
+        options = {"device": device, "bandwidth": bandwidth, "latency": latency}
+        given = {key: value for key, value in options.items() if value is not None}
+        if not given:
+            command(*args, **rest)
+            return
+        if by_sets:
+            rest["sets"] = [
+                *(rest.get("sets") or ()),
+                *(f"topology.defaults.{key}={one}" for key, one in given.items()),
+            ]
+        elif rest.get("topology", "") is None:
+            raise UsageError(
+                f"--{next(iter(given))}", "it without a topology", "a topology whose nodes and links it is for"
+            )
+        from simcluster.topology.read.defaults import defaults_for_files
+
+        with defaults_for_files(given):
+            command(*args, **rest)
+
+    return taking(cast("Command", call), command, _defaults)
+
+
+def taking(command: Command, *functions: Callable[..., None]) -> Command:
+    """Set the signature of *command*, for typer, to the parameters of all *functions*.
+
+    Leave out `*args` and `**kwargs`, and return *command*.
+    """
+    found = [one for function in functions for one in inspect.signature(function, eval_str=True).parameters.values()]
+    own = [one for one in found if one.kind not in (one.VAR_POSITIONAL, one.VAR_KEYWORD)]
+    command.__signature__ = inspect.Signature(own)  # type: ignore[attr-defined]
+    command.__annotations__ = {one.name: one.annotation for one in own}
+    return command
 
 
 def real_options(backend: str | None, **given: Any) -> dict[str, Any]:
-    """Return those of *given* that are set, as backend options. Raise UsageError if they do not apply to *backend*.
+    """Return the options in *given* that are set, as backend options.
+
+    Raise UsageError for options that do not apply to *backend*.
 
     `max_restarts` applies to the simulator, too, so that restarts can be tried there first.
     """
@@ -213,66 +284,61 @@ def script_or_experiment(
     *,
     pass_local_rank: bool = False,
 ) -> Any:
-    """Return the experiment of a command: that of *script* or *module*, with all others as arguments, or *experiment*.
+    """Return *experiment*, or the experiment that runs *script* or *module*.
 
-    Raise UsageError if there is none, or more than one.
+    For a script or module, *experiment* and *rest* are its arguments. Raise UsageError unless
+    exactly one of the three is given.
     """
     if script is not None and module is not None:
-        raise UsageError(Problem("--module", f"{module}, and --script {script}", "one of the two"))
+        raise UsageError("--module", f"{module}, and --script {script}", "one of the two")
     if script is not None or module is not None:
         program = {"module": module} if script is None else {"file": str(Path(script).absolute())}
         args = [*([experiment] if experiment is not None else ()), *rest]
         if experiment is not None and _is_experiment(experiment):
             expected = "one of the two: an experiment names its script in the block `script`"
-            raise UsageError(Problem("EXPERIMENT", f"{experiment}, and --script or --module", expected))
+            raise UsageError("EXPERIMENT", f"{experiment}, and --script or --module", expected)
         return {"script": {**program, "args": args, **({"pass_local_rank": True} if pass_local_rank else {})}}
     if experiment is None:
-        raise UsageError(
-            Problem("EXPERIMENT", "nothing", "an experiment file, the name of a shipped one, or --script FILE")
-        )
+        raise UsageError("EXPERIMENT", "nothing", "an experiment file, the name of a shipped one, or --script FILE")
     if rest or pass_local_rank:
         found = "--pass-local-rank" if pass_local_rank else f"{experiment} and {' '.join(rest)}"
-        raise UsageError(Problem("EXPERIMENT", found, "one; arguments belong to --script"))
+        raise UsageError("EXPERIMENT", found, "one; arguments belong to --script")
     return experiment
 
 
 def _is_experiment(name: str) -> bool:
-    """Return whether the first argument of a script names a file that is an experiment: it has a topology."""
-    from simcluster.documents.yaml import load
-
+    """Return whether *name*, the first argument of a script, is the file of an experiment."""
     if not name.endswith((".yaml", ".yml")) or not Path(name).is_file():
         return False
-    try:
-        data = load(Path(name)).data
-    except UsageError:
-        return False
-    return isinstance(data, dict) and "topology" in data and bool({"algorithm", "script"} & data.keys())
+    data = mapping_in("experiments", name)
+    return "topology" in data and bool({"algorithm", "script"} & data.keys())
 
 
 def backend_named(experiment: Any, backend: str | None) -> str | None:
-    """Return *backend*, or that of the file of *experiment*; None if it cannot be read, which is reported later."""
-    from simcluster.documents.shipped import find
-    from simcluster.documents.yaml import load
+    """Return *backend*, or the backend that *experiment* names.
 
+    Return None if *experiment* cannot be read: that is reported later.
+    """
     if backend is not None:
         return backend
-    if isinstance(experiment, Mapping):
-        return str(experiment.get("backend") or "sim")
-    try:
-        data = load(find("experiments", experiment)).data
-    except UsageError:
-        return None
-    return str(data.get("backend") or "sim") if isinstance(data, dict) else None
+    data = experiment if isinstance(experiment, Mapping) else mapping_in("experiments", experiment)
+    return str(data.get("backend") or "sim") if data else None
 
 
 def start_early(backend: str | None, given: Mapping[str, Any]) -> None:
-    """Let the sockets backend start what forks nodes while this process imports torch, if nodes may be started here."""
+    """Start the process that forks nodes, while this process imports torch.
+
+    Do nothing unless the backend is sockets, without a meeting place at which nodes join by hand.
+    """
     if backend == "sockets" and not {"rendezvous", "coordinator"} & given.keys():
         real_nodes().get_ready()
 
 
 def overrides(sets: Sequence[str] | None, flag: str = "--set") -> dict[str, Any]:
-    """Return {dotted key: value} of *flag*'s "KEY=VALUE" texts. Raise UsageError with all that are malformed."""
+    """Return dotted key -> value from *sets*, the "KEY=VALUE" strings of the option *flag*.
+
+    Raise UsageError, with all problems, for malformed strings.
+    """
     from simcluster.documents.yaml import parse_value
 
     found: dict[str, Any] = {}

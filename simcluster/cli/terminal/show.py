@@ -1,4 +1,4 @@
-"""The output of the commands: a run's numbers, tables, a progress bar, a live view; files, whole or not at all."""
+"""Show the output of commands: a run's numbers, a progress bar, a live view, and written files."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from simcluster.errors import CheckpointWarning, Problem, RunError, UsageError
+from simcluster.errors import CheckpointWarning, RunError, UsageError
 from simcluster.paths.given_path import given_path
 from simcluster.paths.inside import write_whole
 from simcluster.process import terminal
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 
 def wrapped(line: str) -> str:
-    """Wrap *line* to a table's second column if stdout is a terminal."""
+    """Return *line*, wrapped to the second column of a table if standard output is a terminal."""
     if not sys.stdout.isatty():
         return line
     width = max(60, shutil.get_terminal_size().columns)
@@ -71,9 +71,9 @@ def print_finished(finished: RunFolder, *, as_json: bool) -> None:
 
 @contextmanager
 def shown(title: str, *, watch: bool, as_json: bool) -> Iterator[dict[str, Any]]:
-    """Show a run inside as it happens; yield the arguments of `run` and `resume` that this needs.
+    """Show the progress of a run within the context; yield arguments for `run` or `resume`.
 
-    For a run that fails, print its summary.json if asked for.
+    If *as_json*, print the summary.json of a run that fails.
     """
     with watching(silent=as_json or not watch) as watcher, progress_bar(title, silent=as_json or watch) as progress:
         try:
@@ -86,7 +86,7 @@ def shown(title: str, *, watch: bool, as_json: bool) -> Iterator[dict[str, Any]]
 
 @contextmanager
 def warnings_told() -> Iterator[None]:
-    """Print every warning about checkpoints as a line for people."""
+    """Within the context, print each warning about checkpoints as one plain line."""
 
     def say(message: Warning | str, *_: Any, **__: Any) -> None:
         print(f"warning: {message}", file=sys.stderr)
@@ -100,7 +100,7 @@ def warnings_told() -> Iterator[None]:
 def print_line(name: str, line: str) -> None:
     """Print a line of node *name*'s output on standard error, without control characters.
 
-    A log line below this command's level stays in the node's file: several nodes log one every few seconds.
+    Skip log lines below this command's level: nodes log often, and their files have all lines.
     """
     from simcluster.logs import setup as logs
 
@@ -116,8 +116,10 @@ def print_line(name: str, line: str) -> None:
 
 @contextmanager
 def progress_bar(title: str, *, silent: bool, estimate_s: float = 30.0) -> Iterator[Callable[..., None] | None]:
-    """Yield a callback, (steps done, in all, done before), that draws a bar on standard error; None unless that is a
-    terminal. The time left is estimated from the last *estimate_s*, and not from what was done before. After a Ctrl-C,
+    """Yield a callback that draws a progress bar on standard error; None unless it is a terminal.
+
+    The callback takes (steps done, total steps, steps done before the run was resumed). The time
+    left is estimated from the steps of the last *estimate_s* seconds in this run. After a Ctrl-C,
     print what is kept and how to continue.
     """
     try:
@@ -152,7 +154,10 @@ def _bar(title: str, silent: bool, estimate_s: float) -> Iterator[Callable[..., 
 
 @contextmanager
 def watching(*, silent: bool) -> Iterator[Watcher | None]:
-    """Yield a watcher that draws on standard error, or None unless that is a terminal. Its last view stays."""
+    """Yield a watcher that draws the run on standard error; None unless this is a terminal.
+
+    The last view stays on the terminal.
+    """
     if not silent and not sys.stderr.isatty():
         print("note: --watch draws on a terminal, and standard error is none", file=sys.stderr)
         silent = True
@@ -165,7 +170,7 @@ def watching(*, silent: bool) -> Iterator[Watcher | None]:
     from simcluster.watching.watcher import IntervalWatcher
 
     console = terminal.console()
-    # Drawn by the caller when there is news: a separate thread would slow the simulation down.
+    # The caller draws when the state changes: a separate thread would slow the simulation down.
     with terminal.drawn(Live(console=console, auto_refresh=False, redirect_stdout=True, redirect_stderr=True)) as live:
 
         def show(run: dict[str, Any], history: list[dict[str, Any]]) -> None:
@@ -176,24 +181,27 @@ def watching(*, silent: bool) -> Iterator[Watcher | None]:
 
 
 def check_target(given: Path) -> Path:
-    """Return the path of *given*, or raise UsageError if it cannot be written. Call it before the work."""
+    """Return *given* with a leading `~` expanded. Raise UsageError if it cannot be written.
+
+    Call this before the work whose result the file will hold.
+    """
     target = given_path(given, "--out")
     folder = target.absolute().parent
     if target.is_dir():
-        raise UsageError(Problem("--out", f"the folder {target}", "a file"))
+        raise UsageError("--out", f"the folder {target}", "a file")
     if not folder.is_dir():
         why = f"no folder {folder}; choose a folder that exists"
     elif not os.access(folder, os.W_OK | os.X_OK):
         why = f"{folder} is read-only; choose a folder that can be written"
     else:
         return target
-    raise UsageError(Problem("--out", f"cannot write {target}: {why}", ""))
+    raise UsageError("--out", f"cannot write {target}: {why}", "")
 
 
 def write_file(target: Path, text: str) -> None:
-    """Write *text* to *target*, or leave it unchanged and raise UsageError."""
+    """Write *text* to *target*; on failure, leave *target* unchanged and raise UsageError."""
     try:
         write_whole(target.parent, target.name, content=text.encode())
     except OSError as error:
         why = f"cannot write {target}: {error.strerror}; choose another --out"
-        raise UsageError(Problem("--out", why, "")) from None
+        raise UsageError("--out", why, "") from None

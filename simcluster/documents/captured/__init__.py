@@ -1,7 +1,7 @@
-"""Own code from memory: a function of a notebook cell, the prompt or the main script as source that every node reads.
+"""Turn a function from a notebook cell, the prompt or the main script into source for every node.
 
-The user's text is copied, with the names that it uses: imports, functions, classes, constants, tensors. Nothing is
-pickled; what has no source is an error that names it.
+The function's text is copied, together with the imports, functions, classes, constants and tensors
+that it uses. Nothing is pickled; an object without source raises an error that names the object.
 """
 
 from simcluster.documents.captured.capture import capture, capture_value, unwrapped

@@ -1,4 +1,4 @@
-"""Capture a function from memory: its text and, in order, all that it names, as one module that any node can load."""
+"""Capture a function from memory, with everything that it uses, as a module for every node."""
 
 from __future__ import annotations
 import __future__
@@ -6,16 +6,17 @@ import __future__
 import importlib.util
 import inspect
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from functools import partial
 from types import FunctionType, ModuleType
 from typing import Any
 
 from simcluster.documents.captured.definition import Definition, definition_of
-from simcluster.documents.captured.neighbours import is_own, neighbours_of
+from simcluster.documents.captured.neighbours import neighbours_of, travels
 from simcluster.documents.captured.source import MOST_TENSOR_BYTES, TENSORS, SourceModule
 from simcluster.documents.captured.values import UnwritableValue, expression, importable, is_reachable
-from simcluster.errors import Problem, UsageError
+from simcluster.documents.settings import Function
+from simcluster.errors import UsageError
 
 HEAD = '"""Source that simcluster captured from {origin}, for every node to load."""\n'
 FUTURE = "from __future__ import annotations\n"
@@ -24,10 +25,11 @@ STORED = "from simcluster.documents.captured.source import stored\n\n_tensors = 
 HOW = "what every process can make: imports, numbers, text, tensors, functions. Make it inside a function"
 
 
-def capture(given: Callable[..., Any], what: str) -> SourceModule:
-    """Return the source of *given*, a function or a `functools.partial` of one, as the experiment's block *what*.
+def capture(given: Function, what: str) -> SourceModule:
+    """Return the source of *given*, a function or a `functools.partial` of one.
 
-    Raise UsageError, which names what has no source or no value that can be written.
+    *what* is the experiment's block for the function: "algorithm" or "workload". Raise UsageError,
+    naming the object, if the function uses an object without source.
     """
     function, settings = unwrapped(given, what)
     return _Capture(what).source_of(function, settings)
@@ -38,20 +40,23 @@ def capture_value(value: Any, what: str) -> SourceModule:
     return _Capture(what).source_of_value(value)
 
 
-def unwrapped(given: Callable[..., Any], what: str) -> tuple[Callable[..., Any], dict[str, Any]]:
-    """Return (the function in the partials of *given*, their keywords). Raise UsageError for positional arguments."""
+def unwrapped(given: Function, what: str) -> tuple[Function, dict[str, Any]]:
+    """Return (the function within the nested partials of *given*, the keywords of all partials).
+
+    Raise UsageError if a partial has positional arguments.
+    """
     settings: dict[str, Any] = {}
     while isinstance(given, partial):
         if given.args:
             found = f"a partial with the positional arguments {given.args!r}"
-            raise UsageError(Problem(what, found, "only keywords: functools.partial(f, interval=4)"))
+            raise UsageError(what, found, "only keywords: functools.partial(f, interval=4)")
         settings = {**given.keywords, **settings}
         given = given.func
     return given, settings
 
 
 class _Capture:
-    """One module being written."""
+    """The module that is being written for one captured function or value."""
 
     def __init__(self, what: str) -> None:
         self._what = what
@@ -59,19 +64,18 @@ class _Capture:
         self._parts: list[str] = []
         self._taken: dict[str, Any] = {}
         self._made: dict[int, tuple[str, Any]] = {}
-        self._tensors: dict[str, Any] = {}
-        self._kept: dict[int, tuple[str, Any]] = {}
+        self._tensors: dict[int, tuple[int, Any]] = {}
         self._origins: dict[int, tuple[int, Definition]] = {}
         self._modules: dict[str, ModuleType] = {}
         self._inside: list[str] = [what]
         self._future = False
 
-    def source_of(self, function: Callable[..., Any], settings: Mapping[str, Any]) -> SourceModule:
+    def source_of(self, function: Function, settings: Mapping[str, Any]) -> SourceModule:
         name = getattr(function, "__name__", "")
         if not isinstance(function, FunctionType) or not name.isidentifier():
             found = "a lambda" if name == "<lambda>" else f"{function!r:.80}"
             by = "async def" if self._what == "algorithm" else "def"
-            raise UsageError(Problem(self._what, found, f"a function with a name, by `{by}`, or a partial of one"))
+            raise UsageError(self._what, found, f"a function with a name, by `{by}`, or a partial of one")
         made = self.value(function, name)
         if made != name:
             self._parts.append(f"{name} = {made}\n")
@@ -83,26 +87,31 @@ class _Capture:
         return self._source(self._what, "", {})
 
     def value(self, value: Any, name: str) -> str:
-        """Return an expression for *value*, called *name* where it was found, and write what that needs."""
+        """Return an expression for *value*, and write the definitions that the expression uses.
+
+        *name* is the name of *value* where it was found, for errors.
+        """
         self._inside.append(name)
         try:
             return expression(value, self)
         except UnwritableValue as refused:
             place = " of ".join(reversed([part for part in self._inside[1:] if part != self._what]))
             how = f"{HOW}: def make(): return Workload(...)" if self._what == "workload" else HOW
-            raise UsageError(Problem(self._what, f"{place}, {refused}", how)) from None
+            raise UsageError(self._what, f"{place}, {refused}", how) from None
         finally:
             self._inside.pop()
 
     def tensor(self, tensor: Any) -> str:
-        """Return the expression for a tensor, which is stored next to the source."""
-        key, _ = self._kept.setdefault(id(tensor), (str(len(self._tensors)), tensor))
-        if key not in self._tensors:
-            self._tensors[key] = tensor.detach().cpu().contiguous().clone()
-        return f"_tensors[{key!r}]"
+        """Return the expression for *tensor*; store its values in a file next to the source."""
+        number, _ = self._tensors.setdefault(id(tensor), (len(self._tensors), tensor))
+        return f"_tensors['{number}']"
 
     def instance(self, value: Any) -> str:
-        """Return the name of an object that is made of its class and its attributes, which may refer to it."""
+        """Return the name of a copy of *value*; write lines to make it from its class and
+        attributes.
+
+        The object is made before its attributes, since they may refer to it.
+        """
         if id(value) not in self._made:
             kind = self.value(type(value), type(value).__name__)
             name = f"_made_{len(self._made)}"
@@ -113,7 +122,7 @@ class _Capture:
         return self._made[id(value)][0]
 
     def module(self, module: ModuleType, *parts: str) -> str:
-        """Return the expression for *parts* below *module*, and import it."""
+        """Write an import of *module*, and return the expression for its attribute *parts*."""
         name = self._travels(module)
         root = name.partition(".")[0]
         self._take(root, sys.modules[root])
@@ -123,16 +132,16 @@ class _Capture:
         return ".".join((name, *parts))
 
     def _travels(self, module: ModuleType) -> str:
-        """Return the name to import *module* by; its file is sent along if it is the user's own."""
+        """Return the name of *module* in an import; note the module if its file must travel."""
         name = module.__name__
         if name == "__main__" or sys.modules.get(name) is not module:
             raise UnwritableValue("a module that cannot be imported")
-        if is_own(module):
+        if travels(module):
             self._modules[name] = module
         return name
 
     def defined(self, what: Any) -> str:
-        """Return the name of a function or class that is written here, after all that it names."""
+        """Write the function or class *what* after everything that it uses; return its name."""
         if id(what) in self._made:
             return self._made[id(what)][0]
         base = inspect.unwrap(what) if callable(getattr(what, "__wrapped__", None)) else what
@@ -155,8 +164,10 @@ class _Capture:
         return name
 
     def _maker(self, name: str, found: Definition, closed: Mapping[str, Any]) -> tuple[str, int]:
-        """Return the text of a function's maker, which holds the values *closed* over, and of *name*, its result; and
-        the number of lines before the function.
+        """Return (text, the number of its lines before the definition *found*).
+
+        The text defines a function that returns *found* with the values *closed* in its closure. It
+        assigns the result to *name*.
         """
         inner = getattr(found.node, "name", None)
         lines = [f"{key} = {self.value(value, key)}" for key, value in closed.items() if key != inner]
@@ -166,13 +177,12 @@ class _Capture:
         return f"def _make{name}():\n{body}\n\n\n{name} = _make{name}()\n", before
 
     def _name(self, found: Definition, where: Mapping[str, Any]) -> None:
-        """Write every name that *found* takes from *where*, and the modules of its dotted names."""
-        for name in found.names():
-            if name not in where or name in self._taken:
-                if name in self._taken and name in where:
-                    self._take(name, where[name])
+        """Write every name that *found* uses from *where*; import the modules of dotted names."""
+        for name in filter(where.__contains__, found.names()):
+            value, is_known = where[name], name in self._taken
+            self._take(name, value)
+            if is_known:
                 continue
-            value = where[name]
             if isinstance(value, ModuleType):
                 dotted = self.value(value, name)
                 if dotted != name:
@@ -182,7 +192,6 @@ class _Capture:
                 self._imports[f"from {self._travels(place[0])} import {place[1]}{as_name}"] = None
             elif (made := self.value(value, name)) != name:
                 self._parts.append(f"{name} = {made}\n")
-            self._take(name, value)
         for dotted in found.chains():
             root, *rest = dotted.split(".")
             if isinstance(where.get(root), ModuleType) and where[root].__name__ == root:
@@ -192,7 +201,7 @@ class _Capture:
 
     def _take(self, name: str, value: Any) -> None:
         if self._taken.setdefault(name, value) is not value:
-            raise UsageError(Problem(self._what, f"two things called {name}", "a name for each"))
+            raise UsageError(self._what, f"two things called {name}", "a name for each")
 
     def _source(self, name: str, origin: str, settings: Mapping[str, Any]) -> SourceModule:
         files = neighbours_of(self._modules.values())
@@ -216,11 +225,12 @@ class _Capture:
     def _stored(self) -> bytes:
         import safetensors.torch
 
-        size = sum(tensor.numel() * tensor.element_size() for tensor in self._tensors.values())
+        tensors = {str(number): tensor.detach().cpu().contiguous().clone() for number, tensor in self._tensors.values()}
+        size = sum(tensor.nbytes for tensor in tensors.values())
         if size > MOST_TENSOR_BYTES:
             expected = f"at most {MOST_TENSOR_BYTES >> 20} MB; let a function read or make them: workload=make_workload"
-            raise UsageError(Problem(self._what, f"{size >> 20} MB of tensors to store with the run", expected))
-        return bytes(safetensors.torch.save(self._tensors))
+            raise UsageError(self._what, f"{size >> 20} MB of tensors to store with the run", expected)
+        return bytes(safetensors.torch.save(tensors))
 
 
 def _closed(function: Any) -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""The text of a function or a class in its file, its cell or its prompt, and the names that it takes from outside."""
+"""Find the text of a function or class in its file, cell or prompt, and the names that it uses."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import linecache
 import symtable
 import sys
 import textwrap
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
 from types import CodeType
 from typing import Any
@@ -20,7 +20,10 @@ Defining = ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef | ast.Lambda
 
 @dataclass(frozen=True)
 class Definition:
-    """The *text* of a definition with its decorators, dedented, in *file*; *is_top* unless it is inside another."""
+    """The definition of a function or class in *file*: its dedented *text*, with the decorators.
+
+    *is_top* is True if the definition is at the top level of its module.
+    """
 
     text: str
     node: Defining
@@ -32,14 +35,13 @@ class Definition:
         return _begin(self.node)
 
     @property
-    def is_lambda(self) -> bool:
-        return isinstance(self.node, ast.Lambda)
+    def _statement(self) -> str:
+        return f"({self.text})" if isinstance(self.node, ast.Lambda) else self.text
 
     def names(self) -> list[str]:
-        """Return the names from outside that the text uses, in annotations too, without those of Python itself."""
-        text = f"({self.text})" if self.is_lambda else self.text
-        found = dict.fromkeys(_outside(symtable.symtable(text, "own", "exec")))
-        for tree in ast.walk(ast.parse(text)):
+        """Return the outside names that the text uses, including in annotations, except builtins."""
+        found = dict.fromkeys(_outside(symtable.symtable(self._statement, "own", "exec")))
+        for tree in ast.walk(ast.parse(self._statement)):
             for note in (getattr(tree, "annotation", None), getattr(tree, "returns", None)):
                 if isinstance(note, ast.Constant) and isinstance(note.value, str):
                     found |= dict.fromkeys(n.id for n in ast.walk(_expression(note.value)) if isinstance(n, ast.Name))
@@ -48,8 +50,7 @@ class Definition:
 
     def chains(self) -> list[str]:
         """Return every dotted name that the text uses, such as torch.nn.functional."""
-        text = f"({self.text})" if self.is_lambda else self.text
-        return [dotted for tree in ast.walk(ast.parse(text)) if (dotted := _dotted(tree)) is not None]
+        return [dotted for tree in ast.walk(ast.parse(self._statement)) if (dotted := _dotted(tree)) is not None]
 
 
 def definition_of(what: Any) -> Definition | None:
@@ -60,11 +61,11 @@ def definition_of(what: Any) -> Definition | None:
     found = [
         (node, top)
         for node, top in _definitions(code.co_filename)
-        if not isinstance(node, ast.ClassDef) and _begin(node) == code.co_firstlineno and _called(node) == code.co_name
+        if not isinstance(node, ast.ClassDef) and (_begin(node), _called(node)) == (code.co_firstlineno, code.co_name)
     ]
     if len(found) > 1:  # several lambdas on one line
         spots = [(line, column) for line, _, column, end in code.co_positions() if line and column is not None and end]
-        found = [pair for pair in found if all(map(_holds(pair[0]), spots))] or found
+        found = [pair for pair in found if spots and _holds(pair[0], min(spots), max(spots))] or found
         found.sort(key=lambda pair: pair[0].end_col_offset or 0)
     return _cut(code.co_filename, *found[0]) if found else None
 
@@ -73,7 +74,7 @@ def _class(what: type) -> Definition | None:
     codes = [value.__code__ for value in vars(what).values() if hasattr(value, "__code__")]
     files = [code.co_filename for code in codes if not code.co_filename.startswith("<string>")]
     main = getattr(sys.modules.get(what.__module__), "__file__", None)
-    # A class without methods says nothing of its file: the latest of that name counts.
+    # A class without methods does not record its file, so take the latest definition of its name.
     files += [main] if main is not None else list(linecache.cache)[::-1]
     for file in dict.fromkeys(files):
         found = [(n, top) for n, top in _definitions(file) if isinstance(n, ast.ClassDef) and n.name == what.__name__]
@@ -83,7 +84,7 @@ def _class(what: type) -> Definition | None:
 
 
 def _definitions(file: str) -> Iterator[tuple[Defining, bool]]:
-    """Yield (definition, whether it is at the top) for each in *file*."""
+    """Yield (definition, whether it is at the top level) for each function and class in *file*."""
     tree = tree_of(file)
     tops = {id(node) for node in tree.body}
     for node in ast.walk(tree):
@@ -107,12 +108,9 @@ def _called(node: Defining) -> str:
     return "<lambda>" if isinstance(node, ast.Lambda) else node.name
 
 
-def _holds(node: Defining) -> Callable[[tuple[int, int]], bool]:
-    def holds(spot: tuple[int, int]) -> bool:
-        end = (node.end_lineno or node.lineno, node.end_col_offset or 0)
-        return (node.lineno, node.col_offset) <= spot <= end
-
-    return holds
+def _holds(node: Defining, first: tuple[int, int], last: tuple[int, int]) -> bool:
+    end = (node.end_lineno or node.lineno, node.end_col_offset or 0)
+    return (node.lineno, node.col_offset) <= first <= last <= end
 
 
 def _outside(table: symtable.SymbolTable) -> Iterator[str]:

@@ -1,19 +1,19 @@
-"""The user's own modules that a captured source imports: they travel with it, installed packages do not."""
+"""Find the user's own modules that a captured source imports: they must travel with the source."""
 
 from __future__ import annotations
 
 import ast
 import sys
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from types import ModuleType
 
-from simcluster.errors import Problem, UsageError
-from simcluster.process.places import LIBRARY
+from simcluster.errors import UsageError
+from simcluster.process.own_frames import LIBRARY
 
 
-def is_own(module: ModuleType) -> bool:
-    """Return whether *module* is a file of the user's, which no other machine has."""
+def travels(module: ModuleType) -> bool:
+    """Return whether *module* is the user's own file, which other machines lack."""
     file = getattr(module, "__file__", None)
     if file is None or not file.endswith(".py"):
         return False
@@ -25,7 +25,10 @@ def is_own(module: ModuleType) -> bool:
 
 
 def neighbours_of(modules: Iterable[ModuleType]) -> dict[str, bytes]:
-    """Return the files of *modules* and of all own modules that these import, by path relative to their root."""
+    """Return relative path -> content of *modules* and of all user modules that they import.
+
+    A path is relative to the directory of the module's top-level package.
+    """
     found: dict[str, bytes] = {}
     waiting, seen = list(modules), set[str]()
     while waiting:
@@ -39,21 +42,24 @@ def neighbours_of(modules: Iterable[ModuleType]) -> dict[str, bytes]:
         try:
             found[name] = Path(str(module.__file__)).read_bytes()
         except OSError as error:
-            raise UsageError(Problem(module.__name__, error.strerror or "", "a file that can be read")) from None
+            raise UsageError(module.__name__, error.strerror or "", "a file that can be read") from None
         names = [".".join(parts[:end]) for end in range(1, len(parts))]
-        names += _imported(found[name], parts if is_package else parts[:-1])
-        waiting += [sys.modules[name] for name in names if name in sys.modules and is_own(sys.modules[name])]
+        for inner in imported_by(found[name], parts if is_package else parts[:-1]):
+            names += [".".join(inner.split(".")[:end]) for end in range(1, inner.count(".") + 2)]
+        waiting += [sys.modules[name] for name in names if name in sys.modules and travels(sys.modules[name])]
     return found
 
 
-def _imported(content: bytes, package: list[str]) -> list[str]:
-    """Return every module that the text *content*, of a module in *package*, may import."""
-    names: list[str] = []
+def imported_by(content: bytes, package: Sequence[str]) -> Iterator[str]:
+    """Yield each imported name that may be a module, from *content*, the source of a module.
+
+    *package* has the parts of the name of the module's package, for relative imports.
+    """
     for statement in ast.walk(ast.parse(content)):
         if isinstance(statement, ast.Import):
-            names += [alias.name for alias in statement.names]
+            yield from (alias.name for alias in statement.names)
         elif isinstance(statement, ast.ImportFrom):
-            above = package[: len(package) - statement.level + 1] if statement.level else []
+            above = package[: len(package) - statement.level + 1] if statement.level else ()
             base = ".".join([*above, *filter(None, [statement.module])])
-            names += [base, *(f"{base}.{alias.name}" for alias in statement.names)]
-    return [".".join(name.split(".")[:end]) for name in names for end in range(1, name.count(".") + 2)]
+            yield from (f"{base}.{alias.name}".strip(".") for alias in statement.names)
+            yield base

@@ -1,4 +1,4 @@
-"""The source of own code that has no file yet: its files, their place below a run, and their content until then."""
+"""Captured source: its files below a run's directory, and their content until they are written."""
 
 from __future__ import annotations
 
@@ -11,15 +11,18 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from simcluster.errors import Problem, UsageError
+from simcluster.errors import UsageError
 from simcluster.paths.inside import opened, read, write_whole
-from simcluster.process.places import Span, note_origins
+from simcluster.process.own_frames import Span, note_origins
 
 if TYPE_CHECKING:
     from torch import Tensor
 
 FOLDER = "source"
-"""In a run's directory: one directory per captured source, named by the digest of its files."""
+"""The directory of captured sources in a run's directory.
+
+Each source has its own directory there, which is named by the digest of its files.
+"""
 
 TENSORS = "tensors.safetensors"
 MOST_TENSOR_BYTES = 256 << 20
@@ -29,15 +32,17 @@ WRITE = "a function that makes it: def make(): return Workload(...)"
 _DIGITS = 16
 
 _unwritten: dict[Path, bytes] = {}
-"""Files of sources that were read for a run and not written yet."""
+"""Path -> content of each file of a captured source that has not been written yet."""
 
 
 @dataclass(frozen=True)
 class SourceModule:
-    """A module that defines the function *name*: *main* is its file among *files*, contents by relative path.
+    """A captured module that defines the function *name* in its file *main*.
 
-    *settings* are those that the function was given with, as by `functools.partial`. *origins* says where the lines of
-    *main* are from: see `simcluster.process.places.note_origins`. *refused* is why no other process can have it.
+    *files* maps the relative path of *main* and of each module that it imports to the content.
+    *settings* are the keywords that a `functools.partial` gave the function. *origins* are the
+    places that the lines of *main* come from: see `simcluster.process.own_frames.note_origins`.
+    *refused*, if set, is the reason why no other process can run the function.
     """
 
     name: str
@@ -57,14 +62,17 @@ class SourceModule:
 
     @property
     def block(self) -> dict[str, Any]:
-        """The experiment's block that names this source."""
+        """The block of an experiment that refers to this source."""
         return {"path": self, **self.settings}
 
     def __deepcopy__(self, memo: object) -> SourceModule:
         return self
 
     def held_at(self, folder: Path) -> str:
-        """Return "file.py:function" of this source below *folder*; until written, the files are read from memory."""
+        """Return "file.py:function" of this source below *folder*.
+
+        Until the files are written there, they are read from memory.
+        """
         place = folder.resolve() / FOLDER / self.digest
         note_origins(str(place / self.main), self.origins)
         for name, content in self.files.items():
@@ -77,7 +85,7 @@ class SourceModule:
 
 
 def content_of(path: Path) -> bytes:
-    """Return the content of the file *path*, written or not."""
+    """Return the content of the file *path*, from memory if it is not written yet."""
     return _unwritten[path] if path in _unwritten else path.read_bytes()
 
 
@@ -86,52 +94,58 @@ def is_unwritten(path: Path) -> bool:
 
 
 def write_sources(references: Iterable[str]) -> None:
-    """Write the files of those *references*, each "file.py:function", that are still in memory."""
+    """Write all files in memory that belong to *references*, each "file.py:function"."""
     for reference in references:
         path = Path(reference.rpartition(":")[0])
         if path not in _unwritten:
             continue
-        place = path.parent
-        for file in [file for file in _unwritten if file.is_relative_to(place)]:
-            names = (FOLDER, place.name, *file.relative_to(place).parts)
-            with opened(place.parent.parent, *names[:-1], make=True):
-                pass
-            write_whole(place.parent.parent, *names, content=_unwritten.pop(file))
+        for file in [file for file in _unwritten if file.is_relative_to(path.parent)]:
+            _write(path.parents[2], path.parent, file, _unwritten.pop(file))
 
 
 def copy_sources(references: Iterable[str], folder: Path) -> None:
-    """Write the files of those *references* that are captured sources of another folder below *folder* as well."""
+    """Copy the captured sources of *references* that are in another run's directory to *folder*."""
     for reference in references:
         path = Path(reference.rpartition(":")[0])
-        place = path.parent
         for file in [] if path.is_relative_to(folder.resolve()) else files_with(path):
-            names = (FOLDER, place.name, *file.relative_to(place).parts)
-            with opened(folder, *names[:-1], make=True):
-                pass
-            write_whole(folder, *names, content=file.read_bytes())
+            _write(folder, path.parent, file, file.read_bytes())
+
+
+def _write(folder: Path, place: Path, file: Path, content: bytes) -> None:
+    """Write *content* to the file of the source below the run's *folder*.
+
+    Its path in the directory of the source is that of *file* below *place*.
+    """
+    names = (FOLDER, place.name, *file.relative_to(place).parts)
+    with opened(folder, *names[:-1], make=True):
+        pass
+    write_whole(folder, *names, content=content)
 
 
 def is_captured(path: Path) -> bool:
-    """Return whether *path* is the file of a captured source, which its directory's name identifies."""
+    """Return whether *path* is the file of a captured source, judging by the directory's name."""
     place = path.parent
     return place.parent.name == FOLDER and len(place.name) == _DIGITS and not set(place.name) - set("0123456789abcdef")
 
 
 def found_in(folder: Path, reference: str) -> str:
-    """Return *reference*, or where it is below *folder* if its captured source moved there with its run, or a copy."""
+    """Return *reference*, or its new place if *folder* has the captured source.
+
+    The source is there if the run's directory was moved or copied.
+    """
     file, _, name = reference.rpartition(":")
     moved = folder.absolute().joinpath(*Path(file).parts[-3:])
     return f"{moved}:{name}" if not is_unwritten(Path(file)) and files_with(moved) else reference
 
 
 def placeless(reference: str) -> str:
-    """Return *reference*, without the place of its run if it names a captured source."""
+    """Return *reference*, without the path of the run's directory if it names a captured source."""
     file, _, name = reference.rpartition(":")
     return f"{'/'.join(Path(file).parts[-3:])}:{name}" if is_captured(Path(file)) else reference
 
 
 def placeless_config(config: Mapping[str, Any]) -> dict[str, Any]:
-    """Return *config* with captured sources wherever the run's folder is."""
+    """Return *config* with `placeless` applied to each reference to a captured source."""
     return {
         key: block | {"path": placeless(block["path"])}
         if isinstance(block, dict) and isinstance(block.get("path"), str)
@@ -141,8 +155,9 @@ def placeless_config(config: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def files_with(path: Path) -> list[Path]:
-    """Return all files of the captured source that *path* belongs to; none if it belongs to no such source, or if there
-    is a link.
+    """Return all files of the captured source that *path* belongs to.
+
+    Return [] if *path* belongs to none, the files do not match their digest, or one is a link.
     """
     place = path.parent
     if not is_captured(path):
@@ -155,17 +170,14 @@ def files_with(path: Path) -> list[Path]:
     inside = list(place.rglob("*"))
     if any(file.is_symlink() for file in inside):
         return []
-    files = sorted(file for file in inside if file.suffix in (".py", ".safetensors") and _is_plain(file))
+    wanted = sorted(file for file in inside if file.suffix in (".py", ".safetensors") and file.is_file())
+    files = [file for file in wanted if file.stat().st_size <= 2 * MOST_TENSOR_BYTES]
     contents = {file.relative_to(place).as_posix(): file.read_bytes() for file in files}
     return files if _digest(contents) == place.name else []
 
 
-def _is_plain(file: Path) -> bool:
-    return file.is_file() and file.stat().st_size <= 2 * MOST_TENSOR_BYTES
-
-
 def stored(file: str) -> dict[str, Tensor]:
-    """Return the tensors that were captured with the source in *file*, by name."""
+    """Return name -> tensor for the tensors that were captured with the source in *file*."""
     import safetensors.torch
 
     place = Path(file).parent
@@ -175,8 +187,10 @@ def stored(file: str) -> dict[str, Tensor]:
 
 
 def held(value: Any, what: str, refused: UsageError) -> SourceModule:
-    """Return the source of a function called *what* that returns *value* in this process, and in another raises the
-    reason *refused*.
+    """Return the source of a function called *what* that returns *value* itself.
+
+    The function works only in this process. In another it raises UsageError with the reason
+    *refused*.
     """
     key = next((number for number, one in enumerate(_held) if one is value), len(_held))
     _held[key:] = _held[key:] or [value]
@@ -189,9 +203,12 @@ _held: list[Any] = []
 
 
 def taken(number: int, reason: str) -> Any:
-    """Return the object of that *number* that this process holds. Raise UsageError with the *reason* if it has none."""
+    """Return object *number* of those that `held` keeps in this process.
+
+    Raise UsageError with *reason* in a process that does not have the object.
+    """
     if number >= len(_held):
-        raise UsageError(Problem("workload", f"an object of the process that ran it ({reason})", WRITE))
+        raise UsageError("workload", f"an object of the process that ran it ({reason})", WRITE)
     return _held[number]
 
 

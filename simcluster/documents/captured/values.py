@@ -1,4 +1,4 @@
-"""Values as expressions of a captured source: constants, containers, tensors, functions, plain objects."""
+"""Write the values that a captured function uses as Python expressions."""
 
 from __future__ import annotations
 
@@ -14,15 +14,15 @@ from pathlib import PurePath
 from typing import Any, Protocol
 
 MOST_CHARACTERS = 1 << 20
-"""Limit on the text of one value."""
+"""Limit on the characters of one value's expression, to keep the source readable."""
 
 
 class UnwritableValue(Exception):
-    """A value that no text can stand for."""
+    """Raised for a value that no expression can make again."""
 
 
 class Writer(Protocol):
-    """A source being written, as far as a value's expression needs it."""
+    """Write the definitions that an expression refers to, and return the expression's parts."""
 
     def value(self, value: Any, name: str, /) -> str: ...
     def tensor(self, tensor: Any, /) -> str: ...
@@ -32,7 +32,7 @@ class Writer(Protocol):
 
 
 def expression(value: Any, writer: Writer) -> str:
-    """Return the expression that makes *value* again. Raise UnwritableValue if there is none."""
+    """Return an expression that makes *value* again. Raise UnwritableValue if there is none."""
     if (text := _plain(value, writer)) is not None:
         if len(text) > MOST_CHARACTERS:
             raise UnwritableValue(f"a {type(value).__name__} of {len(text):,} characters")
@@ -51,7 +51,7 @@ def expression(value: Any, writer: Writer) -> str:
             parts.append(f"collate_fn={writer.value(value.collate_fn, 'collate_fn')}")
             return f"{writer.module(torch.utils.data, 'DataLoader')}({', '.join(parts)})"
         if isinstance(value, torch.nn.Module) and any(True for _ in value.parameters()):
-            # Ranks would share its weights in the simulator.
+            # In the simulator, all ranks would share the module and its weights.
             raise UnwritableValue(f"an instance of {type(value).__name__} with weights")
     numpy = sys.modules["numpy"]
     if isinstance(value, numpy.ndarray) and torch is not None and value.dtype.kind in "biuf":
@@ -60,14 +60,15 @@ def expression(value: Any, writer: Writer) -> str:
 
 
 def _plain(value: Any, writer: Writer) -> str | None:
-    """Return the expression of a constant, or of a container; None for anything else."""
+    """Return the expression if *value* is a constant or a container, else None."""
     kind = type(value)
     if kind in (int, str, bytes, bool, complex, types.NoneType, types.EllipsisType, range, slice):
         return repr(value)
     if kind is float:
         return repr(value) if math.isfinite(value) else f"float({str(value)!r})"
     if kind in (list, tuple, set, frozenset):
-        parts = [writer.value(part, f"[{index}]") for index, part in enumerate(_in_order(value))]
+        ordered = sorted(value, key=repr) if kind in (set, frozenset) else value
+        parts = [writer.value(part, f"[{index}]") for index, part in enumerate(ordered)]
         inner = ", ".join(parts)
         if kind is tuple:
             return f"({inner},)" if len(parts) == 1 else f"({inner})"
@@ -76,10 +77,6 @@ def _plain(value: Any, writer: Writer) -> str | None:
         pairs = (f"{writer.value(key, 'a key')}: {writer.value(part, repr(key))}" for key, part in value.items())
         return f"{{{', '.join(pairs)}}}"
     return None
-
-
-def _in_order(values: Any) -> Any:
-    return sorted(values, key=repr) if isinstance(values, (set, frozenset)) else values
 
 
 def _object(value: Any, writer: Writer) -> str:
@@ -115,7 +112,7 @@ def _object(value: Any, writer: Writer) -> str:
 
 
 def _typing(value: Any, writer: Writer) -> str:
-    """Return a type such as Literal["a", "b"] as an expression."""
+    """Return the expression of a parametrised type, such as Literal["a", "b"]."""
     origin, args = typing.get_origin(value), typing.get_args(value)
     if origin is typing.Literal:
         return f"{writer.module(typing, 'Literal')}[{', '.join(map(repr, args))}]"
@@ -128,7 +125,7 @@ def _typing(value: Any, writer: Writer) -> str:
 
 
 def _fields(value: Any, writer: Writer) -> str:
-    """Return the call that makes the dataclass *value*, from those fields that are not their defaults."""
+    """Return a constructor call for the dataclass *value*; omit fields that have their defaults."""
     given = []
     for field in dataclasses.fields(value):
         own = getattr(value, field.name)
@@ -138,16 +135,17 @@ def _fields(value: Any, writer: Writer) -> str:
 
 
 def importable(value: Any) -> tuple[types.ModuleType, str] | None:
-    """Return (module, dotted name below it) if importing that is enough to have *value*.
+    """Return (module, dotted name in it) from which *value* can be imported; None if there is none.
 
-    A name may be only in a package above the module that defines it, as where the package decorates it.
+    If a package decorates an object of its module, only the package has the decorated *value*. So
+    packages above the defining module are tried, too.
     """
     home, name = getattr(value, "__module__", None), getattr(value, "__qualname__", None)
     if not isinstance(home, str) or not isinstance(name, str) or home == "__main__" or "<" in name:
         return None
     parts = home.split(".")
     places = [sys.modules.get(".".join(parts[:end])) for end in range(len(parts), 0, -1)]
-    # Some packages hide the module behind its classes: torch.optim.SGD is from torch.optim.sgd, which it deletes.
+    # Prefer reachable modules: torch.optim deletes its attribute sgd, the module that defines SGD.
     for module in sorted(filter(None, places), key=lambda module: not is_reachable(module)):
         found: Any = module
         for part in name.split("."):
@@ -158,7 +156,10 @@ def importable(value: Any) -> tuple[types.ModuleType, str] | None:
 
 
 def is_reachable(module: types.ModuleType) -> bool:
-    """Return whether *module* is an attribute of its package, so that its dotted name is an expression."""
+    """Return whether the dotted name of *module* is a valid expression after its import.
+
+    Some packages delete the attributes for their modules.
+    """
     root, *below = module.__name__.split(".")
     found: Any = sys.modules.get(root)
     for part in below:

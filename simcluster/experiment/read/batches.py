@@ -1,4 +1,4 @@
-"""Batch sizes by node: `workload.batch_size` as a mapping by name, or a total that is shared by the devices' speed.
+"""Read batch sizes by node: a mapping by name, or a total to divide by the devices' speed.
 
 batch_size: {mini1: 64, pi4: 4}
 batch_size: {total: 160, by: device}     # resolved to a mapping by name when the experiment is read
@@ -25,12 +25,15 @@ BY_DEVICE = ("total", "by")
 
 
 def is_by_device(given: Mapping[str, Any], names: Sequence[str]) -> bool:
-    """Return whether *given* is a total to share, not a mapping by node."""
+    """Return whether *given* has a total to divide by device, rather than a size for each node."""
     return "by" in given and "by" not in names
 
 
 def total_of(reading: DocumentReading, given: Mapping[str, Any], names: Sequence[str]) -> int | None:
-    """Return the total to be shared by the nodes' devices; None after reporting what is wrong."""
+    """Return the total of all batch sizes in *given*.
+
+    If it is invalid, report that and return None.
+    """
     before = len(reading.problems)
     for key in given:
         if key not in BY_DEVICE:
@@ -45,7 +48,7 @@ def total_of(reading: DocumentReading, given: Mapping[str, Any], names: Sequence
 
 
 def sizes_of(reading: DocumentReading, given: Mapping[str, Any], names: Sequence[str]) -> list[int] | None:
-    """Return the batch size of each node in *given*; None after reporting what is wrong."""
+    """Return the batch sizes of *names* in *given*. If any is invalid, report that and return None."""
     before = len(reading.problems)
     for key, value in given.items():
         if key not in names:
@@ -59,7 +62,10 @@ def sizes_of(reading: DocumentReading, given: Mapping[str, Any], names: Sequence
 
 
 def by_device(replica: Replica, total: int, cluster: Topology) -> list[int]:
-    """Return the share of each node in *total* samples, by the rate of its device in the work of *replica*."""
+    """Divide *total* samples among the workers by the speed of their devices; return batch sizes.
+
+    The speed is that of computing a gradient of *replica*.
+    """
     cost = replica.gradient_cost(next(replica.batches()))
     devices = [device for name in cluster.workers if (device := cluster.nodes[name].device) is not None]
     times_s = [expected_s(device, cost) for device in devices]
@@ -67,7 +73,7 @@ def by_device(replica: Replica, total: int, cluster: Topology) -> list[int]:
 
 
 def check_weighed(reading: DocumentReading, algorithm: object, settings: Mapping[str, Any], workload: Workload) -> None:
-    """Report unequal batches under an *algorithm* with averages that do not weigh them."""
+    """Report unequal batch sizes if *algorithm* averages results without weighting them by size."""
     why = facts_of(algorithm).evenly(settings)
     if why and len(set(workload.batch_sizes)) > 1:
         sure = [name for name, known in ALGORITHMS.items() if not facts_of(known).evenly({})]
@@ -76,7 +82,10 @@ def check_weighed(reading: DocumentReading, algorithm: object, settings: Mapping
 
 
 def check_regroups(reading: DocumentReading, algorithm: object, workload: Workload, faults: Sequence[Fault]) -> None:
-    """Report unequal batches of nodes that *faults* may take out of a group that would form again without them."""
+    """Report unequal batch sizes if *faults* may remove a node and the algorithm then regroups.
+
+    The surviving nodes need one size.
+    """
     if facts_of(algorithm).in_step and len(set(workload.batch_sizes)) > 1 and any(map(may_lose, faults)):
         each = f"{min(workload.batch_sizes)} to {max(workload.batch_sizes)} samples per node"
         expected = (
@@ -86,4 +95,4 @@ def check_regroups(reading: DocumentReading, algorithm: object, workload: Worklo
 
 
 def _is_number(value: object, least: int) -> bool:
-    return isinstance(value, int) and not isinstance(value, bool) and least <= value <= MOST_STEPS
+    return type(value) is int and least <= value <= MOST_STEPS

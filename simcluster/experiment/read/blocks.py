@@ -1,4 +1,4 @@
-"""The blocks of an experiment that name something: a topology, an algorithm, a workload."""
+"""Read the blocks of an experiment that refer to something: topology, algorithm and workload."""
 
 from __future__ import annotations
 
@@ -16,9 +16,10 @@ from simcluster.algorithms import ALGORITHMS
 from simcluster.algorithms.facts import facts_of
 from simcluster.documents.captured.source import SourceModule, found_in
 from simcluster.documents.reading import DocumentReading
-from simcluster.documents.settings import validate
+from simcluster.documents.settings import Function, validate
 from simcluster.documents.user_code import calling, catch_alls, check_algorithm, load_function, spelling
 from simcluster.documents.yaml import MISSING
+from simcluster.documents.yaml_build import KeyPath
 from simcluster.errors import Problem, UsageError, nearest
 from simcluster.experiment.read import batches
 from simcluster.experiment.read.fit import a_replica, report_settings
@@ -34,15 +35,16 @@ from simcluster.topology.read.overrides import ALL
 from simcluster.workloads import WORKLOADS, Workload
 from simcluster.workloads.workload import Numerics
 
-Function = Callable[..., Any]
-
 KEPT = 4
 _kept: OrderedDict[tuple[Function, str], Workload] = OrderedDict()
-"""Our latest workloads by function and settings: a sweep of hundreds of points reads and counts each once."""
+"""(function, settings) -> workload for the latest shipped workloads.
+
+The points of a sweep share them, so that data is read and costs are counted only once.
+"""
 
 
 def read_topology(reading: DocumentReading, overrides: Mapping[str, Any]) -> Topology | None:
-    """Return the cluster with its *overrides*; None if it is invalid."""
+    """Return the topology with *overrides*. If it is invalid, report problems and return None."""
     source = reading.document.get(("topology",))
     if not isinstance(source, (str, dict)):
         more = "" if source is MISSING else ", or a topology"
@@ -65,12 +67,13 @@ def read_topology(reading: DocumentReading, overrides: Mapping[str, Any]) -> Top
 
 
 def _placed(problem: Problem, reading: DocumentReading, source: object) -> Problem:
-    """Turn a *problem* of the topology into one of the experiment that names it, or of the option that changes it."""
+    """Return *problem* of the topology with a place in the experiment, or the option it is from."""
     if problem.file is not None:
         return problem
     key, _, origin = problem.key.partition("override ")
     if origin:
-        # "override nodes.x.y" fits nowhere in the topology; "nodes.x.y (set by override nodes.x.y)" does, but is wrong.
+        # The key is "override nodes.x.y" if the topology has no such place, and
+        # "nodes.x.y (set by override nodes.x.y)" if the value there is wrong.
         option = origin.removesuffix(")")
         if key and f".{ALL}." in option:  # the key says at which node
             return replace(problem, key=f"topology.{key.removesuffix(' (set by ')} (set for all nodes)")
@@ -82,13 +85,16 @@ def _placed(problem: Problem, reading: DocumentReading, source: object) -> Probl
 
 
 def read_algorithm(
-    reading: DocumentReading, cluster: Topology | None, seed: int, script: ScriptRun
+    reading: DocumentReading, cluster: Topology | None, seed: int, script: Callable[[], ScriptRun]
 ) -> tuple[Function | None, dict[str, Any], dict[str, Any]]:
-    """Return (the algorithm, its block resolved, its validated settings) for a run on *cluster*, if known."""
+    """Return (the algorithm, its resolved block, its validated settings) for a run on *cluster*.
+
+    *cluster* is None if the topology is invalid. The algorithm is None if its block is invalid.
+    """
     before = len(reading.problems)
     world = World(reading.folder, tuple(cluster.workers), seed) if cluster is not None else None
-    known = ALGORITHMS | _of_script(reading, script_for(script))
-    function, block, settings = _function(reading, "algorithm", known, seed, {"world": world})
+    known = ALGORITHMS | _of_script(reading, lambda: script_for(script()))
+    function, block, settings = read_function(reading, ("algorithm",), known, seed, {"world": world})
     if SCRIPT in known:
         reading.problems[before:] = [_in_block_script(reading, problem) for problem in reading.problems[before:]]
     if function is not None:
@@ -99,7 +105,7 @@ def read_algorithm(
 
 
 def _in_block_script(reading: DocumentReading, problem: Problem) -> Problem:
-    """Return *problem* of the algorithm where its user wrote it: in the block `script`."""
+    """Return *problem* of the algorithm with its place in the block `script`, which users write."""
     key = problem.key.replace("algorithm", SCRIPT, 1)
     if problem.line is None:
         return replace(problem, key=key)
@@ -107,15 +113,18 @@ def _in_block_script(reading: DocumentReading, problem: Problem) -> Problem:
     return replace(problem, key=key, line=line, column=column)
 
 
-def _of_script(reading: DocumentReading, function: Function) -> dict[str, Function]:
-    """Return *function* under the name of a script's algorithm and workload, if the experiment runs a script."""
-    return {SCRIPT: function} if reading.document.get(("algorithm", "name")) == SCRIPT else {}
+def _of_script(reading: DocumentReading, make: Callable[[], Function]) -> dict[str, Function]:
+    """Return {SCRIPT: the result of *make*} if the experiment runs a script, else {}."""
+    return {SCRIPT: make()} if reading.document.get(("algorithm", "name")) == SCRIPT else {}
 
 
 def read_workload(
     reading: DocumentReading, cluster: Topology | None, numerics: Numerics, seed: int
 ) -> tuple[Workload | None, dict[str, Any]]:
-    """Return (the workload, its block resolved), with batch sizes by node if they are given so."""
+    """Return (the workload, its resolved block), with batch sizes by node if the block has them.
+
+    If it is invalid, problems are reported, and the workload is None.
+    """
     given = reading.document.get(batches.PATH)
     if isinstance(given, list):
         expected = "one number, one for each node ({mini1: 64, pi4: 4}), or a total by speed ({total: 160, by: device})"
@@ -150,7 +159,7 @@ def _by_device(equal: Workload, total: int, cluster: Topology, numerics: Numeric
 
 
 def _with_unit(reading: DocumentReading, samples: int, seed: int) -> tuple[Workload | None, dict[str, Any]]:
-    """Return the workload with one batch size, *samples*, in place of those by node."""
+    """Return (workload, block) as if the batch size were *samples* on every node."""
     block = reading.document.data["workload"]
     given, block["batch_size"] = block["batch_size"], samples
     try:
@@ -161,7 +170,8 @@ def _with_unit(reading: DocumentReading, samples: int, seed: int) -> tuple[Workl
 
 def _read_workload(reading: DocumentReading, seed: int) -> tuple[Workload | None, dict[str, Any]]:
     before = len(reading.problems)
-    function, block, settings = _function(reading, "workload", {**WORKLOADS, **_of_script(reading, no_workload)}, seed)
+    known = {**WORKLOADS, **_of_script(reading, lambda: no_workload)}
+    function, block, settings = read_function(reading, ("workload",), known, seed)
     if function is not None:
         reading.problems += catch_alls(function, "workload")
     if function is None or len(reading.problems) > before:
@@ -174,9 +184,10 @@ def _read_workload(reading: DocumentReading, seed: int) -> tuple[Workload | None
 
 
 def _made(function: Function, block: Mapping[str, Any], settings: Mapping[str, Any], seed: int) -> Any:
-    """Return the result of *function*; for one of ours that reads no file, the cached result.
+    """Return the workload that *function* makes; cache shipped workloads that read no file.
 
-    One of the user's finds the global generators seeded, so that every process draws the same from them.
+    The global generators are seeded for a function of the user, so that every process draws the
+    same numbers.
     """
     if "path" in block:
         with turn, seeded(seed_sequence(seed, "workload")):
@@ -190,48 +201,55 @@ def _made(function: Function, block: Mapping[str, Any], settings: Mapping[str, A
     return workload
 
 
-def _function(
+def read_function(
     reading: DocumentReading,
-    key: str,
+    path: KeyPath,
     known: Mapping[str, Function],
     seed: int,
     context: Mapping[str, Any] | None = None,
 ) -> tuple[Function | None, dict[str, Any], dict[str, Any]]:
-    """Return (the function that block *key* names, the block resolved, its validated settings)."""
-    block = reading.document.get((key,))
+    """Return (the function that the block at *path* names, the resolved block, its validated settings).
+
+    *known* has the functions that a name may stand for; if empty, the block has a path.
+    """
+    key, block = str(path[0]), reading.document.get(path)
     if not isinstance(block, dict) or ("name" in block) == ("path" in block):
-        reading.bad((key,), f"a name ({', '.join(sorted(known))}) or a path (file.py:function)")
+        reading.bad(path, (f"a name ({', '.join(sorted(known))}) or " if known else "") + "a path (file.py:function)")
         return None, {}, {}
     if "name" in block:
         function, identity = known.get(str(block["name"])), {"name": str(block["name"])}
-        if function is None and identity["name"].endswith(".py"):
-            reading.bad((key, "name"), spelling(identity["name"], is_async=key == "algorithm"))
+        if function is None and (identity["name"].endswith(".py") or not known):
+            reading.bad((*path, "name"), spelling(identity["name"], is_async=key == "algorithm"))
         elif function is None:
-            reading.bad((key, "name"), f"the {key}: {nearest(identity['name'], known)}")
+            reading.bad((*path, "name"), f"the {key}: {nearest(identity['name'], known)}")
     else:
-        loaded = reading.collect(lambda: _loaded(reading, key, block["path"], seed))
+        loaded = reading.collect(lambda: _loaded(reading, path, block["path"], seed))
         function, identity = (loaded[0], {"path": loaded[1]}) if loaded is not None else (None, {})
     if function is None:
         return None, {}, {}
     given = {name: value for name, value in block.items() if name not in ("name", "path")}
     if isinstance(given.get("data"), str):
-        given["data"] = str((reading.folder_of((key, "data")) / given["data"]).resolve())
+        given["data"] = str((reading.folder_of((*path, "data")) / given["data"]).resolve())
     checked = reading.collect(lambda: validate(function, given, context))
     if checked is None:
         return function, {}, {}
     settings, wrong = checked
     for problem in wrong:
-        path = (key, problem.name, *problem.inside)
-        reading.bad(path, problem.expected, problem.found or None, at_key=problem.unknown)
+        place = (*path, problem.name, *problem.inside)
+        reading.bad(place, problem.expected, problem.found or None, at_key=problem.unknown)
     return function, identity | settings, settings
 
 
-def _loaded(reading: DocumentReading, key: str, path: object, seed: int) -> tuple[Function, str]:
-    """Return the function at *path*, "file.py:function" or a captured source, and its absolute reference."""
-    if isinstance(path, SourceModule):
+def _loaded(reading: DocumentReading, path: KeyPath, given: object, seed: int) -> tuple[Function, str]:
+    """Return (the function of the block at *path*, its absolute reference).
+
+    *given* is "file.py:function" or a captured source.
+    """
+    if isinstance(given, SourceModule):
         if reading.home is None:
-            raise UsageError(Problem(key, path.label, "a name or file.py:function: nothing is written here"))
-        if path.refused is not None and reading.document.data.get("backend", "sim") != "sim":
-            raise path.refused
-        path = path.held_at(reading.home())
-    return load_function(found_in(reading.folder, str(path)), reading.folder_of((key, "path")), f"{key}.path", seed)
+            raise UsageError(str(path[0]), given.label, "a name or file.py:function: nothing is written here")
+        if given.refused is not None and reading.document.data.get("backend", "sim") != "sim":
+            raise given.refused
+        given = given.held_at(reading.home())
+    what = ".".join(map(str, (*path, "path")))
+    return load_function(found_in(reading.folder, str(given)), reading.folder_of((*path, "path")), what, seed)

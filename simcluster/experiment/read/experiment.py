@@ -1,4 +1,4 @@
-"""A valid experiment: what runs where, on what, for how long."""
+"""A valid experiment, as read from its file and checked."""
 
 from __future__ import annotations
 
@@ -8,21 +8,23 @@ from typing import Any
 
 from simcluster.documents.limits import MOST_STEPS
 from simcluster.experiment.read.keys import CheckpointSettings, ObserveBlock
-from simcluster.fault_plans.kinds import Fault
+from simcluster.fault_plans.kinds import Cut, Fault
 from simcluster.runs.calls import SCRIPT
 from simcluster.topology import Topology
 from simcluster.workloads import Workload
 from simcluster.workloads.workload import Numerics
+from simcluster.worlds import PlannedWorld
 
 NAMED = ("algorithm", "workload")
-"""Blocks that name a function."""
+"""The blocks of an experiment that name a function."""
 
 
 @dataclass(frozen=True)
 class Experiment:
-    """A valid experiment. *document* is its resolved form, which parses back to an equal one. *by_topology* has the
-    original values of the settings that the topology decided, by dotted key; *noticed*, the draws of user code from the
-    system's randomness while it was read.
+    """A valid experiment. *document* is its resolved form, from which an equal one can be read.
+
+    *by_topology* maps the dotted key of each setting that the topology decided to its original
+    value. *noticed* has the draws of user code from the system's randomness during the reading.
     """
 
     name: str
@@ -35,6 +37,7 @@ class Experiment:
     evaluate_every: int
     evaluate_consensus: bool
     faults: tuple[Fault, ...]
+    worlds: tuple[PlannedWorld, ...]
     seed: int
     numerics: Numerics
     check_memory: bool
@@ -52,8 +55,12 @@ class Experiment:
 
     @property
     def planned_steps(self) -> int | None:
-        """The steps of each rank; None for a script that ends by itself."""
+        """The number of steps of each rank; None for a script that decides itself when to end."""
         return self.steps if self.steps < MOST_STEPS or self.algorithm_name != SCRIPT else None
+
+    @property
+    def possible_faults(self) -> tuple[Fault, ...]:
+        return possible(self.faults, self.worlds)
 
     @property
     def own_code(self) -> list[str]:
@@ -61,6 +68,13 @@ class Experiment:
         return own_code(self.document)
 
 
+def possible(faults: tuple[Fault, ...], worlds: tuple[PlannedWorld, ...]) -> tuple[Fault, ...]:
+    """Return *faults*, and for each of *worlds* a cut, since it may lose any node."""
+    return (*faults, *(Cut(spells=(), link="") for _ in worlds))
+
+
 def own_code(document: Mapping[str, Any]) -> list[str]:
     """Return the user's functions in a resolved *document*, as "/file.py:function"."""
-    return [str(document[block]["path"]) for block in NAMED if "path" in document[block]]
+    worlds = document.get("world") or []
+    blocks = [*map(document.__getitem__, NAMED), *(worlds if isinstance(worlds, list) else [worlds])]
+    return [str(block["path"]) for block in blocks if "path" in block]

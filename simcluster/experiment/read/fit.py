@@ -1,8 +1,8 @@
-"""Checks of an experiment while it is read: its data, its algorithm's settings and cut of the model."""
+"""Check that the parts of an experiment fit together: data, settings, and the split of the model."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import psutil
@@ -12,10 +12,11 @@ from simcluster.algorithms.model_parallel.order import AUTO, ranks_of
 from simcluster.algorithms.model_parallel.placement import numbers_of
 from simcluster.documents.limits import MOST_STEPS
 from simcluster.documents.reading import DocumentReading
+from simcluster.documents.settings import Function
 from simcluster.documents.user_code import calling
-from simcluster.errors import Problem, UsageError
+from simcluster.errors import UsageError
+from simcluster.experiment.read.experiment import Experiment
 from simcluster.experiment.read.keys import ExperimentBlock
-from simcluster.fault_plans.kinds import Fault
 from simcluster.process.memory import memory_bytes, return_freed_memory
 from simcluster.runs.schema import MOST_NODES
 from simcluster.topology import Topology
@@ -24,29 +25,31 @@ from simcluster.workloads import Replica, Workload
 from simcluster.workloads.workload import Numerics
 
 IN_PARTS = ("pipeline", "tensor_parallel")
-"""Algorithms in which no rank has a gradient of the whole model."""
+"""The names of the algorithms in which no rank has a gradient of the whole model."""
 
 
 def count_steps(
     reading: DocumentReading, workload: Workload, cluster: Topology, top: ExperimentBlock, *, in_parts: bool
 ) -> int:
-    """Return the steps of every rank; create a replica, so that data or work that it cannot have is found now.
+    """Return the number of steps of every rank; make a replica to find errors in data and model.
 
-    *in_parts*: the algorithm makes no rank hold a whole one.
+    If *in_parts*, the algorithm gives no rank the whole model.
     """
-    steps, epochs, numerics = top.stop.steps, top.stop.epochs, top.numerics
+    steps = top.stop.steps
+    epochs = top.stop.epochs
+    numerics = top.numerics
     size = len(cluster.workers)
 
     key = (size, top.seed, steps, epochs, numerics, in_parts, top.backend)
-    if key in workload.tried:  # by a point of a sweep that differs in something else
+    if key in workload.tried:  # another point of the sweep has tried it
         return workload.tried[key]
 
     def try_one() -> Replica:
         if numerics == "real":
-            # A simulator holds all replicas in this process; the nodes of other backends may be elsewhere.
+            # The simulator holds all replicas in this process; real nodes may be on other machines.
             check_host(workload, size if top.backend == "sim" else 1)
         if in_parts and top.backend != "sim":
-            return_freed_memory()  # this process tries the layers of a model that may be larger than its memory
+            return_freed_memory()  # the layers that are tried may together exceed the memory
         how: dict[str, Any] = {"numerics": numerics, "in_parts": in_parts, "rehearses": True}
         replica = workload.replica(0, size, top.seed, steps, epochs, **how)
         if numerics == "none":
@@ -68,26 +71,28 @@ def count_steps(
 
 
 def check_host(workload: Workload, replicas: int) -> None:
-    """Raise UsageError if the weights and gradients of *replicas*, where known, exceed this machine's memory."""
+    """Raise UsageError if weights and gradients of this number of *replicas* exceed the memory.
+
+    Do nothing if the size of the weights or of this machine's memory is unknown.
+    """
     if workload.weights_bytes is None:
         return
     try:
         needed, there = 2 * replicas * workload.weights_bytes, memory_bytes()
-    except psutil.Error:  # this machine does not say
+    except psutil.Error:  # its memory is unknown
         return
     if needed > there:
         who = "a replica" if replicas == 1 else f"{replicas} replicas"
         found = f"real, but weights and gradients of {who} are {format_size(needed)}"
         expected = f"none, which computes nothing; or at most {format_size(there)}, the memory of this machine"
-        raise UsageError(Problem("numerics", found, expected))
+        raise UsageError("numerics", found, expected)
 
 
-def put_numbers(
-    block: dict[str, Any], settings: dict[str, Any], cluster: Topology, algorithm: Callable[..., Any] | None
-) -> None:
-    """Replace `topology` in an algorithm's *block* and *settings* by the numbers of *cluster*, and names by ranks.
+def put_numbers(block: dict[str, Any], settings: dict[str, Any], cluster: Topology, algorithm: Function | None) -> None:
+    """Replace the value `topology` of an algorithm's settings by the numbers of *cluster*.
 
-    With `order: auto` that waits for `put_order`.
+    Also replace an order of names by ranks in *settings*, and by all names in *block*. With
+    `order: auto`, do nothing: `put_order` calls this again.
     """
     names = cluster.workers
     ranks: tuple[int, ...] = tuple(range(len(names)))
@@ -100,69 +105,62 @@ def put_numbers(
         block[name], settings[name] = list(numbers), numbers
 
 
-def put_order(
-    reading: DocumentReading,
-    algorithm: Callable[..., Any],
-    block: dict[str, Any],
-    settings: dict[str, Any],
-    workload: Workload,
-    cluster: Topology,
-    steps: int,
-    top: ExperimentBlock,
-) -> None:
-    """Replace `order: auto` by the order that the algorithm chooses; a checkpoint needs every rank."""
-    places = facts_of(algorithm).places
+def put_order(reading: DocumentReading, plan: Experiment) -> None:
+    """Replace `order: auto` by the order that the algorithm chooses.
+
+    Report checkpoints if the order leaves out a node, since a checkpoint needs every rank.
+    """
+    places = facts_of(plan.algorithm).places
+    settings = plan.algorithm_settings
+    cluster = plan.topology
     if places is not None and settings.get("order") == AUTO:
-        replica = a_replica(workload, len(cluster.workers), steps, top.numerics)
+        replica = a_replica(plan.workload, len(cluster.workers), plan.steps, plan.numerics)
         if replica is None:
             return
-        all_of_them = top.checkpoint is not None
 
         def choose() -> None:
-            settings["order"] = places(replica, settings, cluster, all_of_them)
-            put_numbers(block, settings, cluster, algorithm)
+            settings["order"] = places(replica, settings, cluster, plan.checkpoint is not None)
+            put_numbers(plan.document["algorithm"], settings, cluster, plan.algorithm)
 
         report_settings(reading, choose)
-    idle = left_out(algorithm, settings, cluster)
-    if top.checkpoint is not None and idle:
+    idle = left_out(plan)
+    if plan.checkpoint is not None and idle:
         expected = f"no checkpoints, since {', '.join(idle)} would take no part: algorithm.order must have all nodes"
         reading.bad(("checkpoint",), expected, "checkpoints of all ranks")
 
 
-def left_out(algorithm: Callable[..., Any], settings: Mapping[str, Any], cluster: Topology) -> list[str]:
-    """Return the names of the nodes that take no part."""
-    names = cluster.workers
-    return [name for rank, name in enumerate(names) if facts_of(algorithm).idle(rank, len(names), settings)]
+def left_out(plan: Experiment) -> list[str]:
+    """Return the names of the nodes that take no part in the algorithm."""
+    names, facts = plan.topology.workers, facts_of(plan.algorithm)
+    return [name for rank, name in enumerate(names) if facts.idle(rank, len(names), plan.algorithm_settings)]
 
 
 def a_replica(workload: Workload, size: int, steps: int, numerics: Numerics) -> Replica | None:
-    """Return a replica for costs, without values if possible; None if `count_steps` has reported why there is none."""
+    """Return a replica to count costs with, without values if possible.
+
+    Return None if it cannot be made: `count_steps` has reported the reason.
+    """
     try:
         return workload.replica(0, size, 0, steps=steps, numerics="none")
     except UsageError:
         return None if numerics == "none" else workload.replica(0, size, 0, steps=steps)
 
 
-def check_cut(
-    reading: DocumentReading,
-    algorithm: Callable[..., Any],
-    settings: Mapping[str, Any],
-    workload: Workload,
-    cluster: Topology,
-    numerics: Numerics,
-) -> None:
-    """Report a problem if the algorithm partitions the model and this one cannot be cut for this many ranks."""
-    facts, size = facts_of(algorithm), len(cluster.workers)
+def check_cut(reading: DocumentReading, plan: Experiment) -> None:
+    """Report a problem if the algorithm cannot split the model for this number of ranks."""
+    facts = facts_of(plan.algorithm)
+    size = len(plan.topology.workers)
+    settings = plan.algorithm_settings
     cut, layered = facts.cut, facts.layered(settings)
     if cut is None and not layered:
         return
-    replica = a_replica(workload, size, 1, numerics)
+    replica = a_replica(plan.workload, size, 1, plan.numerics)
     if replica is not None and cut is not None:
         try:
             cut(replica, size, settings)
         except UsageError as error:  # a run that computes has the values that a loss may read
-            reads = numerics == "real" and error.problems[0].key == "numerics"
-            tried = workload.replica(0, size, 0, steps=1) if reads else replica
+            reads = plan.numerics == "real" and error.problems[0].key == "numerics"
+            tried = plan.workload.replica(0, size, 0, steps=1) if reads else replica
             report_settings(reading, lambda: cut(tried, size, settings))
     if replica is not None and layered:
         report_settings(reading, replica.layers)
@@ -177,13 +175,12 @@ def report_settings(reading: DocumentReading, check: Callable[[], object]) -> No
             reading.bad(("algorithm", problem.key), problem.expected, problem.found)
 
 
-def check_size(
-    reading: DocumentReading, cluster: Topology, steps: int, function: Callable[..., Any], settings: Mapping[str, Any],
-    faults: Sequence[Fault],
-) -> None:  # fmt: skip
-    """Report a run in which something may happen on more nodes than a run directory can list."""
-    size = len(cluster.workers)
-    working = size if faults else facts_of(function).working(size, steps, settings)
+def check_size(reading: DocumentReading, plan: Experiment) -> None:
+    """Report a run with more working nodes than a run directory can list."""
+    size = len(plan.topology.workers)
+    working = (
+        size if plan.possible_faults else facts_of(plan.algorithm).working(size, plan.steps, plan.algorithm_settings)
+    )
     if working > MOST_NODES:
         expected = (
             f"at most {MOST_NODES:,}, which the files of a run can list; a larger cluster only if few of its nodes "
@@ -193,9 +190,9 @@ def check_size(
 
 
 def check_fit(
-    reading: DocumentReading, top: ExperimentBlock, algorithm: Callable[..., Any] | None, settings: Mapping[str, Any]
+    reading: DocumentReading, top: ExperimentBlock, algorithm: Function | None, settings: Mapping[str, Any]
 ) -> None:
-    """Report settings that this *algorithm* does not support."""
+    """Report settings of the experiment that *algorithm* does not support."""
     name = getattr(algorithm, "__name__", "")
     if top.checkpoint is not None and top.checkpoint.best and not facts_of(algorithm).whole(settings):
         reading.bad(("checkpoint", "best"), "no best: rank 0 of this algorithm has no whole model to evaluate")

@@ -1,4 +1,4 @@
-"""Parts of an experiment given as Python objects: functions, workloads, topologies and graphs as the file's values."""
+"""Convert Python objects to values of an experiment: functions, workloads, topologies, graphs."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ import networkx
 
 from simcluster.algorithms import ALGORITHMS
 from simcluster.documents.captured import SourceModule, capture, capture_value, held, unwrapped
-from simcluster.errors import Problem, UsageError
+from simcluster.errors import UsageError
 from simcluster.topology import Topology
 from simcluster.topology.read.foreign import from_graph
 from simcluster.workloads import WORKLOADS, Workload
@@ -25,22 +25,27 @@ AnyWorkload: TypeAlias = "str | Callable[..., Any] | Mapping[str, Any] | Workloa
 AnyExperiment: TypeAlias = "str | Path | Mapping[str, Any]"
 AnyScript: TypeAlias = "str | Path | Mapping[str, Any]"
 
-KNOWN: Mapping[str, Mapping[str, Callable[..., Any]]] = {"algorithm": ALGORITHMS, "workload": WORKLOADS}
+KNOWN: Mapping[str, Mapping[str, Callable[..., Any]]] = {"algorithm": ALGORITHMS, "workload": WORKLOADS, "world": {}}
 
 
 def topology_value(given: AnyTopology) -> Any:
-    """Return a topology as an experiment's value."""
+    """Return the value of an experiment's key `topology` for *given*."""
     if isinstance(given, Topology):
         return copy.deepcopy(dict(given.document))
     return from_graph(given) if isinstance(given, networkx.Graph) else given
 
 
 def block_of(key: str, given: Any) -> Any:
-    """Return the experiment's block *key*, an algorithm or a workload: `name` or `path`, and settings.
+    """Return the experiment's block *key*, "algorithm", "workload" or "world", for *given*.
 
-    "file.py:function" is relative to the working directory. A function of a file is named by it; one from a cell, the
-    prompt or the main script becomes a captured source.
+    The block has a `name` or a `path`, and settings. A string is a name, or "file.py:function"
+    relative to the working directory. A function from a file becomes such a path. A function from a
+    cell, the prompt or the main script becomes a captured source.
     """
+    if key == "world" and isinstance(given, (list, tuple)):
+        return [block_of(key, each) for each in given]
+    if key == "world" and inspect.isgenerator(given):
+        raise UsageError("world", "a generator", "the function itself: world=storm, without a call")
     if isinstance(given, str):
         if ":" not in given:
             return {"name": given}
@@ -49,11 +54,11 @@ def block_of(key: str, given: Any) -> Any:
     if isinstance(given, Workload) and key == "workload":
         try:
             return capture_value(given.in_memory(), key).block
-        except UsageError as error:  # which real nodes get
+        except UsageError as error:  # real nodes report this error
             return held(given, key, error).block
     if isinstance(given, Mapping):
-        inner = given.get("path")
-        return {**block_of(key, inner), **_without(given, "path")} if callable(inner) else dict(given)
+        block = dict(given)
+        return block_of(key, block.pop("path")) | block if callable(given.get("path")) else block
     return _of_function(key, given) if callable(given) else given
 
 
@@ -64,21 +69,21 @@ def script_keys(script: AnyScript | None, args: Sequence[object]) -> dict[str, A
     """
     if script is None:
         if args:
-            raise UsageError(Problem("args", repr(args), "script=..., whose arguments they are"))
+            raise UsageError("args", repr(args), "script=..., whose arguments they are")
         return {}
     block = dict(script) if isinstance(script, Mapping) else {"file": str(Path(script).absolute())}
     return {"script": {**block, "args": list(args)} if args else block}
 
 
 def experiment_value(given: Any) -> Any:
-    """Return a copy of an experiment's mapping with plain values; *given* itself if it is no mapping."""
+    """Return a copy of an experiment's mapping with plain values; other objects unchanged."""
     if not isinstance(given, Mapping):
         return given
     return {key: value_at(key, value) for key, value in given.items()}
 
 
 def value_at(key: str, value: Any) -> Any:
-    """Return the plain *value* at the dotted *key* of an experiment."""
+    """Return *value*, given for the dotted *key* of an experiment, as a plain value."""
     if key == "topology":
         return copy.deepcopy(topology_value(value))
     if key in KNOWN and not isinstance(value, str):
@@ -87,7 +92,7 @@ def value_at(key: str, value: Any) -> Any:
 
 
 def label_of(value: Any) -> Any:
-    """Return a short name for a plain *value* with a captured source in it; any other value as it is."""
+    """Return a short name for a block with a captured source; any other *value* unchanged."""
     source = value.get("path") if isinstance(value, Mapping) else None
     if not isinstance(source, SourceModule):
         return value
@@ -102,7 +107,7 @@ def _of_function(key: str, given: Callable[..., Any]) -> dict[str, Any]:
             json.dumps(value)
         except (TypeError, ValueError):
             expected = "a number, text, a list or a mapping: settings are written to config.yaml"
-            raise UsageError(Problem(f"{key}.{name}", f"{value!r:.80}", expected)) from None
+            raise UsageError(f"{key}.{name}", f"{value!r:.80}", expected) from None
     shipped = next((name for name, known in KNOWN[key].items() if known is function), None)
     if shipped is not None:
         return {"name": shipped, **settings}
@@ -112,14 +117,13 @@ def _of_function(key: str, given: Callable[..., Any]) -> dict[str, Any]:
 
 
 def _file_of(function: Callable[..., Any]) -> Path | None:
-    """Return the file that defines *function* at its top, unless it is the main script, which loading would run."""
+    """Return the file that defines *function* at its top level, else None.
+
+    Return None for the main script, too: loading it would run it.
+    """
     module = sys.modules.get(getattr(function, "__module__", None) or "")
     if module is None or module.__name__ == "__main__" or not inspect.isfunction(function):
         return None
     file = Path(getattr(module, "__file__", None) or "")
     is_there = file.suffix == ".py" and file.is_file()
     return file.resolve() if is_there and getattr(module, function.__name__, None) is function else None
-
-
-def _without(given: Mapping[str, Any], key: str) -> dict[str, Any]:
-    return {name: value for name, value in given.items() if name != key}

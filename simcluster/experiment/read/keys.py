@@ -1,10 +1,10 @@
-"""The keys of an experiment, except the blocks that name something, as pydantic models."""
+"""The keys of an experiment as pydantic models, except blocks that refer to something else."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from functools import cached_property
-from typing import Annotated, Any, ClassVar, Literal, TypeAlias, get_args
+from typing import Annotated, Any, ClassVar, Literal, get_args
 
 from pydantic import Field
 from pydantic_core import InitErrorDetails
@@ -12,14 +12,14 @@ from pydantic_core import InitErrorDetails
 from simcluster.backend import BACKENDS
 from simcluster.checkpoints.store import Best
 from simcluster.documents.limits import MOST_STEPS, MOST_WHOLE
-from simcluster.documents.models import Block, WrongValue, fault
-from simcluster.documents.values import Flag, ValueValidator, block, only, quantity_schema, whole
+from simcluster.documents.models import Block, Faults, Given, WrongValue, fault
+from simcluster.documents.values import Flag, Schema, ValueValidator, block, only, quantity_schema, whole
 from simcluster.errors import nearest
 from simcluster.units import TIMES, parse_latency, write_latency
 from simcluster.workloads.workload import Numerics
 
-GradientNorms: TypeAlias = bool | Literal["layers"]
-"""Whether to record the norm of each gradient; "layers": also that of each of its parameters."""
+GradientNorms = bool | Literal["layers"]
+"""Whether to record the norm of each gradient; with "layers", also the norm for each parameter."""
 
 
 def _is_number(value: Any) -> bool:
@@ -52,16 +52,16 @@ Seed = Annotated[int, whole(0, MOST_WHOLE, f"a whole number of at least 0 and at
 
 
 class StopBlock(Block):
-    """The stop of a run: after steps or epochs of every rank, or at a time."""
+    """The stop rule of a run: after steps or epochs of every rank, or at a time."""
 
     mapping = "a mapping: steps or epochs, and time"
-    rules: ClassVar[dict[str, Any]] = {"oneOf": [{"required": ["steps"]}, {"required": ["epochs"]}]}
+    rules: ClassVar[Schema] = {"oneOf": [{"required": ["steps"]}, {"required": ["epochs"]}]}
     steps: Steps | None = None
     epochs: Annotated[Any, only(_is_number, f"a number above 0 and at most {MOST_STEPS}", _EPOCHS)] = None
     time_s: Annotated[float, ValueValidator(_time, quantity_schema(TIMES))] | None = Field(default=None, alias="time")
 
     @classmethod
-    def faults(cls, given: Mapping[str, Any]) -> Iterable[InitErrorDetails]:
+    def faults(cls, given: Given) -> Faults:
         if ("steps" in given) == ("epochs" in given):
             yield fault(expected="either steps or epochs")
 
@@ -73,7 +73,10 @@ class StopBlock(Block):
 
 
 class CheckpointSettings(Block):
-    """A checkpoint *every* that many steps and at the last; the *keep* newest stay, and the *best* by validation."""
+    """Checkpoints after each *every* steps and after the last step.
+
+    The *keep* newest stay, and the one with the *best* held-out accuracy or loss.
+    """
 
     mapping = "a mapping: every, keep, best"
     every: Annotated[int, whole(1, MOST_STEPS, f"a whole number of steps, from 1 to {MOST_STEPS}")]
@@ -100,7 +103,7 @@ class ObserveBlock(Block):
 
 
 class ExperimentBlock(Block):
-    """An experiment. *topology*, *algorithm*, *workload* and *faults* are read with what they name."""
+    """An experiment; other modules read *topology*, *algorithm*, *workload*, *faults* and *world*."""
 
     name: Annotated[str, _NAME] | None = None
     topology: Any = None
@@ -111,6 +114,7 @@ class ExperimentBlock(Block):
     evaluate_every: Steps | None = None
     evaluate_consensus: Flag = False
     planned: Any = Field(default=None, alias="faults")
+    world: Any = None
     seed: Seed = 0
     numerics: Annotated[Numerics, _among(get_args(Numerics))] = "real"
     check_memory: Flag = True
@@ -124,7 +128,7 @@ class ExperimentBlock(Block):
         return fault(key, found="unknown key", expected=meant_key(key), at_key=True)
 
     @classmethod
-    def faults(cls, given: Mapping[str, Any]) -> Iterable[InitErrorDetails]:
+    def faults(cls, given: Given) -> Faults:
         if given.get("numerics") != "none":
             return
         backend, observe = given.get("backend"), given.get("observe")
@@ -148,7 +152,7 @@ _INSIDE: Mapping[str, type[Block]] = {"stop": StopBlock, "checkpoint": Checkpoin
 
 
 def meant_key(key: str) -> str:
-    """Return what is meant by the unknown *key*: one inside a block, or the most similar."""
+    """Return a suggestion for the unknown *key*: a key inside a block, or the most similar key."""
     outer = next((name for name, made in _INSIDE.items() if key in made.known.names), None)
     if outer is None:
         return nearest(key, KEYS)

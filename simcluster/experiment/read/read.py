@@ -1,4 +1,4 @@
-"""The experiment file: what runs where, on what, for how long. All of its errors at once."""
+"""Read an experiment, and report all its problems at once."""
 
 from __future__ import annotations
 
@@ -14,16 +14,18 @@ from simcluster.algorithms.model_parallel.order import AUTO
 from simcluster.documents import yaml as yaml_lines
 from simcluster.documents.captured.source import SourceModule, is_unwritten
 from simcluster.documents.reading import DocumentReading
+from simcluster.documents.recognise import refuse_foreign
 from simcluster.documents.shipped import shipped_names, shipped_path
 from simcluster.documents.user_code import spelling
 from simcluster.documents.yaml import Document
-from simcluster.errors import Problem, UsageError, nearest
+from simcluster.errors import Problem, UsageError, nearest, raise_all
 from simcluster.experiment.read import batches
 from simcluster.experiment.read.batches import check_regroups, check_weighed
 from simcluster.experiment.read.blocks import read_algorithm, read_topology, read_workload
-from simcluster.experiment.read.experiment import NAMED, Experiment
+from simcluster.experiment.read.experiment import NAMED, Experiment, possible
 from simcluster.experiment.read.fit import check_cut, check_fit, check_size, count_steps, put_numbers, put_order
 from simcluster.experiment.read.given import (
+    KNOWN,
     AnyAlgorithm,
     AnyExperiment,
     AnyTopology,
@@ -35,6 +37,7 @@ from simcluster.experiment.read.given import (
 )
 from simcluster.experiment.read.keys import KEYS, ExperimentBlock, meant_key
 from simcluster.experiment.read.script import ends_by_itself, expand_script, script_run
+from simcluster.experiment.read.worlds import read_worlds
 from simcluster.fault_plans.read import read_faults
 from simcluster.process.intra_op import one_thread
 from simcluster.process.system_randomness import system_draws_noticed
@@ -43,21 +46,21 @@ from simcluster.topology.model.compute import wrong_compute
 from simcluster.topology.read.overrides import ALL
 
 Home = Callable[[str, str, str, int], Path]
-"""Returns a run's directory from the experiment's name, algorithm, backend and seed."""
+"""A function that returns a run's directory from its name, algorithm, backend and seed."""
 
 EVALUATIONS = 50
-"""The number of evaluations in a run, by default."""
+"""The approximate number of evaluations in a run by default."""
 
 
 WRITTEN_OUT = 4096
-"""The most nodes that a run's configuration names one by one if a generator made them."""
+"""Limit on the nodes of a generated topology that a run's configuration lists one by one."""
 
 
 _OTHERS = {
     ".py": ("a Python file", "an experiment that uses it: quickstart --algorithm {algorithm}; or --script {file}"),
     ".zip": ("an archive", "an experiment; a run is shown by its folder: unpack it first"),
 }
-"""Files that are taken for an experiment, and where they belong."""
+"""Suffix of a file that users take for an experiment -> (what it is, what to use instead)."""
 
 
 @one_thread()
@@ -75,12 +78,15 @@ def read_experiment(
     home: Home | None = None,
     folder: Path | None = None,
 ) -> Experiment:
-    """Read *source*: a path, the name of a shipped experiment, or the keys themselves.
+    """Return the experiment of *source*: a path, the name of a shipped one, or a mapping of keys.
 
-    *overrides* map dotted keys to values (`{"algorithm.pull_interval": 4}`, `{"topology.nodes.pi4.device": ...}`);
-    *topology*, *algorithm*, *workload*, *seed* and *backend* replace those of the file, and *compute* that of every
-    node; *faults* are added to its own. *home* says where functions without a file will be written; *folder*
-    is that of the run which a mapping is from. Raise UsageError with every problem found.
+    *topology*, *algorithm*, *workload*, *seed* and *backend* replace the values in *source*, and
+    *compute* replaces that of every node. *overrides* map dotted keys to values:
+    `{"algorithm.pull_interval": 4}`, `{"topology.nodes.pi4.device": ...}`. *faults* are added to
+    those in *source*.
+
+    *home* returns the directory of the run, for functions without a file. *folder* is the directory
+    of the run that a mapping comes from. Raise UsageError with every problem found.
     """
     document, base = _open(source)
     reading = DocumentReading(document, folder or base)
@@ -100,7 +106,7 @@ def read_experiment(
 
 
 def _without_place(problem: Problem) -> Problem:
-    """Return *problem* without its place if that is a file that does not exist and will not be written."""
+    """Return *problem*, without its file and line if these are in a captured source never written."""
     if problem.file is None or not is_unwritten(Path(problem.file)):
         return problem
     return replace(problem, file=None, line=None, column=None)
@@ -120,22 +126,21 @@ def _name(reading: DocumentReading, top: ExperimentBlock) -> str:
 
 def _open(source: AnyExperiment) -> tuple[Document, Path]:
     if isinstance(source, Mapping):
-        # A copy through and through: overrides are put into it, and the mapping is its owner's.
+        # Copy deeply: overrides change the document, but must not change the caller's mapping.
         return Document(experiment_value(source)), Path.cwd()
     if not isinstance(source, (str, Path)):
-        raise UsageError(Problem("experiment", repr(source), "a file, the name of a shipped one, or a mapping of keys"))
+        raise UsageError("experiment", repr(source), "a file, the name of a shipped one, or a mapping of keys")
     path = Path(source)
-    if not os.path.exists(path):  # a name too long is none: Path.exists raises
+    if not os.path.exists(path):  # False for a name that is too long, for which Path.exists raises
         shipped = shipped_path("experiments", str(source))
         if shipped is None:
             known = nearest(str(source), shipped_names("experiments"))
-            raise UsageError(Problem("experiment", repr(str(source)), f"a file, or a shipped one: {known}"))
+            raise UsageError("experiment", repr(str(source)), f"a file, or a shipped one: {known}")
         path = shipped
     if path.suffix in _OTHERS and path.is_file():
         kind, expected = _OTHERS[path.suffix]
-        raise UsageError(
-            Problem("experiment", f"{path}, {kind}", expected.format(algorithm=spelling(str(path)), file=path))
-        )
+        raise UsageError("experiment", f"{path}, {kind}", expected.format(algorithm=spelling(str(path)), file=path))
+    refuse_foreign(path, "experiment")
     document = yaml_lines.load(path)
     if document.data is None:
         expected = "an experiment; `simcluster new DIR` writes one to begin with"
@@ -154,17 +159,17 @@ def _compute(reading: DocumentReading, compute: str | None) -> dict[str, Any]:
 
 
 def _override(reading: DocumentReading, options: Mapping[str, Any], overrides: Mapping[str, Any]) -> dict[str, Any]:
-    """Put *options*, then *overrides*, into the document; return those inside the topology."""
+    """Put *options*, then *overrides*, into the document; return the overrides of the topology."""
     document = reading.document
     for key, value in options.items():
         if value is None:
             continue
         if key == "topology" and isinstance(value, (str, Path)):
-            # A path on the command line is relative to where the command is given, not to the file.
+            # A path on the command line is relative to the working directory, not to the file.
             value = str(Path(value).resolve()) if os.path.exists(value) else str(value)
         elif key == "topology":
             value = topology_value(value)
-        elif key in NAMED:
+        elif key in KNOWN:
             value = block_of(key, value)
         document.override((key,), value, f"--{key}")
     _write_out(document)
@@ -188,10 +193,10 @@ def _override(reading: DocumentReading, options: Mapping[str, Any], overrides: M
 
 
 def _write_out(document: Document) -> None:
-    """Expand `algorithm: edp`, short for `algorithm: {name: edp}`, everywhere; a path has a colon."""
+    """Expand short forms: `algorithm: edp` becomes `{name: edp}`; a string with a colon is a path."""
     if isinstance(document.data.get("script"), str):
         document.data["script"] = {"file": document.data["script"]}
-    for key in NAMED:
+    for key in KNOWN:
         if isinstance(document.data.get(key), str):
             document.data[key] = {"path" if ":" in document.data[key] else "name": document.data[key]}
 
@@ -199,20 +204,20 @@ def _write_out(document: Document) -> None:
 def _read(reading: DocumentReading, of_topology: Mapping[str, Any], home: Home | None) -> Experiment:
     ends_by_itself(reading)
     top = reading.read(ExperimentBlock.read, ()) or ExperimentBlock()
-    if reading.document.data.get("script") is not None:  # of which *top* has nothing if another key is wrong
+    if reading.document.data.get("script") is not None:  # *top* lacks it if another key is wrong
         of_topology = {**expand_script(reading), **of_topology}
-        if reading.problems:
-            raise UsageError(reading.problems)
+        raise_all(reading.problems)
         top = reading.read(ExperimentBlock.read, ()) or ExperimentBlock()
     if home is not None:
         reading.home = lambda: home(_name(reading, top), _algorithm_in(reading), top.backend, top.seed)
     by_topology = _by_topology(reading.document)
     cluster = read_topology(reading, of_topology)
-    function, algorithm_block, settings = read_algorithm(reading, cluster, top.seed, script_run(top, cluster))
+    function, algorithm_block, settings = read_algorithm(reading, cluster, top.seed, partial(script_run, top, cluster))
     if cluster is not None:
         put_numbers(algorithm_block, settings, cluster, function)
     workload, workload_block = read_workload(reading, cluster, top.numerics, top.seed)
     faults = read_faults(reading, cluster, top.seed)
+    worlds, world_block = read_worlds(reading, top.seed, top.backend)
     steps = 1
     if cluster is not None and workload is not None and not reading.problems:
         in_parts = facts_of(function).parts(len(cluster.workers), settings)
@@ -220,22 +225,14 @@ def _read(reading: DocumentReading, of_topology: Mapping[str, Any], home: Home |
     check_fit(reading, top, function, settings)
     if function is not None and workload is not None:
         check_weighed(reading, function, settings, workload)
-        check_regroups(reading, function, workload, faults if top.regroup else ())
-    if reading.problems:
-        raise UsageError(reading.problems)
+        check_regroups(reading, function, workload, possible(faults, worlds) if top.regroup else ())
+    raise_all(reading.problems)
     assert cluster is not None, "a topology that is missing was a problem"
     assert function is not None
     assert workload is not None
-    check_size(reading, cluster, steps, function, settings, faults)
-    put_order(reading, function, algorithm_block, settings, workload, cluster, steps, top)
-    if reading.problems:
-        raise UsageError(reading.problems)
-    check_cut(reading, function, settings, workload, cluster, top.numerics)
-    if reading.problems:
-        raise UsageError(reading.problems)
     name = _name(reading, top)
     often = top.evaluate_every or max(1, -(-steps // EVALUATIONS))
-    return Experiment(
+    plan = Experiment(
         name=name,
         topology=cluster,
         algorithm=function,
@@ -246,6 +243,7 @@ def _read(reading: DocumentReading, of_topology: Mapping[str, Any], home: Home |
         evaluate_every=often,
         evaluate_consensus=top.evaluate_consensus,
         faults=faults,
+        worlds=worlds,
         seed=top.seed,
         numerics=top.numerics,
         check_memory=top.check_memory,
@@ -253,15 +251,21 @@ def _read(reading: DocumentReading, of_topology: Mapping[str, Any], home: Home |
         observe=top.observe,
         regroup=top.regroup,
         backend=top.backend,
-        document=_resolved(top, name, cluster, algorithm_block, workload_block, often),
+        document=_resolved(top, name, cluster, algorithm_block, workload_block, often) | world_block,
         by_topology=by_topology,
     )
+    check_size(reading, plan)
+    put_order(reading, plan)
+    raise_all(reading.problems)
+    check_cut(reading, plan)
+    raise_all(reading.problems)
+    return plan
 
 
 def _resolved(
     top: ExperimentBlock, name: str, cluster: Topology, algorithm: Mapping[str, Any], workload: Any, often: int
 ) -> dict[str, Any]:
-    """Return the experiment with all that was left out, as `summary.json` and later readers have it."""
+    """Return the document of the experiment with all defaults, as the run's config file has it."""
     return {
         "name": name,
         "topology": _written(cluster),
@@ -282,14 +286,17 @@ def _resolved(
 
 
 def _written(cluster: Topology) -> Mapping[str, Any]:
-    """Return the document of *cluster* or, if it is large, the few keys of the generator that made it."""
+    """Return the document of *cluster*, or the keys of its generator if it is large and generated."""
     if len(cluster.nodes) <= WRITTEN_OUT or cluster.generated is None:
         return cluster.document
     return cluster.generated
 
 
 def _by_topology(document: Document) -> dict[str, Any]:
-    """Return the settings in *document* that the topology decides: an order, rates, batches by device."""
+    """Return dotted key -> value of the settings that the topology decides.
+
+    These are an order, rates, and batch sizes by device.
+    """
     algorithm, batch = document.get(("algorithm",)), document.get(batches.PATH)
     settings = algorithm.items() if isinstance(algorithm, Mapping) else ()
     found = {f"algorithm.{key}": value for key, value in settings if value in (AUTO, "topology")}

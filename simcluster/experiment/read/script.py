@@ -26,15 +26,15 @@ KNOWN = ("file", "module", "args", "cost", "loader", "nproc_per_node", "pass_loc
 
 
 def expand_script(reading: DocumentReading) -> dict[str, Any]:
-    """Write the algorithm and the workload that the block `script` stands for into the document.
+    """Replace the block `script` in the document by the algorithm and the workload for it.
 
-    Return the overrides of the topology that it asks for.
+    Return the overrides of the topology that the block requires.
     """
     data = reading.document.data
     given = data.pop(KEY)
     block = dict(given) if isinstance(given, Mapping) else {"file": given}
     before = len(reading.problems)
-    data[KEY] = block  # while its problems are placed
+    data[KEY] = block  # so that its problems can be located
     if isinstance(block.get("args"), (list, tuple)):
         block["args"] = [str(arg) if isinstance(arg, (int, float)) else arg for arg in block["args"]]
     for key in block.keys() - set(KNOWN):
@@ -63,7 +63,7 @@ def expand_script(reading: DocumentReading) -> dict[str, Any]:
 
 
 def ends_by_itself(reading: DocumentReading) -> None:
-    """Write the stop rule of a script that has none, or only a time, into the document."""
+    """Add a number of steps that is never reached if a script has no stop rule, or only a time."""
     if reading.document.data.get(KEY) is None:
         return
     stop = reading.document.data.setdefault("stop", {})
@@ -72,7 +72,10 @@ def ends_by_itself(reading: DocumentReading) -> None:
 
 
 def _file(reading: DocumentReading, block: Mapping[str, Any]) -> Path | None:
-    """Return the file that *block* names; None, with a problem, if it is no program."""
+    """Return the file that *block* names.
+
+    If it is not a Python program, report that and return None.
+    """
     given, module = block.get("file"), block.get("module")
     folder = Path(reading.folder_of((KEY,)))
     if isinstance(given, str) == isinstance(module, str):
@@ -96,7 +99,10 @@ def is_script(document: Mapping[str, Any]) -> bool:
 
 
 def script_run(top: ExperimentBlock, cluster: Topology | None) -> ScriptRun:
-    """Return how the experiment runs a script, if it has one: until its end, if it gives no number of steps."""
+    """Return how the experiment would run a script on *cluster*.
+
+    Without a number of steps, the script runs until it ends by itself.
+    """
     steps = top.stop.steps if top.stop.steps not in (None, MOST_STEPS) else 0
     places = rank_places(cluster) if cluster is not None else ()
     is_simulated, is_gloo = top.backend == "sim", top.backend == "torch"

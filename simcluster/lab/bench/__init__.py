@@ -1,1 +1,1 @@
-"""The benchmarks behind `simcluster bench`."""
+"""The benchmarks of `simcluster bench`."""

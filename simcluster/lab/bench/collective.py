@@ -1,4 +1,4 @@
-"""The time of one collective operation on a topology, and the bytes it sends: simulated, without values."""
+"""Simulate one collective operation on a topology, without values, for its time and its bytes."""
 
 from __future__ import annotations
 
@@ -20,6 +20,7 @@ from simcluster.forwarding import Forwarding
 from simcluster.lab.bench.placement import chain_of, sites_of, weights_of
 from simcluster.payload import Message, Sendable, as_payload, body_bytes
 from simcluster.rounds import NO_RANK, Rounds
+from simcluster.shortcuts import Shortcuts
 from simcluster.topology import Topology
 from simcluster.transport import Transport
 
@@ -27,20 +28,24 @@ ORDERS = ("ranks", "near-first", "far-first")
 
 
 class ByteCounter(Forwarding):
-    """*node*, which counts the tensor bytes it sends, without headers, as *payload_B*."""
+    """Wrap *node* and count the tensor bytes that it sends, without headers, in *payload_B*."""
 
     payload_B = 0
+
+    def __init__(self, node: Transport) -> None:
+        super().__init__(node)
+        self.fast = Shortcuts(self._exchange, rounds_ahead=self._rounds_ahead)
 
     async def send(self, to: int, tag: str, content: Sendable) -> None:
         self.payload_B += body_bytes(as_payload(content))
         await self._node.send(to, tag, content)
 
-    async def exchange(self, to: int, source: int, tag: str, content: Sendable) -> Message:
+    async def _exchange(self, to: int, source: int, tag: str, content: Sendable) -> Message:
         self.payload_B += body_bytes(as_payload(content))
         return await exchange(self._node, to, source, tag, content)
 
-    async def rounds_ahead(self, rounds: Rounds) -> int:
-        """Look ahead as the transport does, and count its rounds as well."""
+    async def _rounds_ahead(self, rounds: Rounds) -> int:
+        """Skip rounds as the wrapped transport does, and count the bytes of the skipped rounds."""
         over = await skipped(self._node, rounds)
         sent = [number for number in range(over) if rounds.to(number, self.rank) != NO_RANK]
         elements = sum(int(rounds.elements(number, self.rank)) * rounds.tensors(number) for number in sent)
@@ -53,14 +58,17 @@ def bench_collective(
 ) -> dict[str, Any]:
     """Simulate *op* by *schedule* among all workers of *topology*, which all enter at time 0.
 
-    *size_bytes* is M of the formulas: the vector to broadcast or reduce; the data of all ranks together to gather or
-    scatter; each rank's data for all in an all-to-all. Returns elapsed_s, messages, bytes_sent (of tensors, by all
-    ranks together) and header_bytes, along with the request.
+    *size_bytes* is the M in the formulas: the size of the vector to broadcast or reduce, of all
+    ranks' data to gather or scatter, or of one rank's data for all ranks in an all-to-all. Return
+    elapsed_s, messages, bytes_sent (of tensors, by all ranks together) and header_bytes, along with
+    the request.
     """
     op, schedule, run = find(op, schedule)
-    limit = "at least 0" if size_bytes < 0 else f"at most {MOST_BYTES}" if size_bytes > MOST_BYTES else ""
-    problems = [Problem("--bytes", str(size_bytes), limit)] if limit else []
-    order, root, settings = _settings(run, topology, 0 if limit else size_bytes, given, problems)
+    problems = []
+    if not 0 <= size_bytes <= MOST_BYTES:
+        limit = "at least 0" if size_bytes < 0 else f"at most {MOST_BYTES}"
+        problems.append(Problem("--bytes", str(size_bytes), limit))
+    order, root, settings = _settings(run, topology, 0 if problems else size_bytes, given, problems)
     raise_all(problems)
     work = _work(op, size_bytes, root, {"schedule": schedule, **settings})
 
@@ -91,7 +99,10 @@ def bench_collective(
 
 
 def _work(op: str, size_bytes: int, root: int, options: Mapping[str, Any]) -> Callable[[Transport], Awaitable[object]]:
-    """Return the body of every rank; single bytes, so that parts are as equal as possible."""
+    """Return the program that every rank runs.
+
+    The vector's elements are single bytes, so that its parts are nearly equal.
+    """
     function = getattr(operations, op)
 
     async def work(node: Transport) -> None:
@@ -116,7 +127,10 @@ def _work(op: str, size_bytes: int, root: int, options: Mapping[str, Any]) -> Ca
 def _settings(
     run: Callable[..., Any], topology: Topology, size_bytes: int, given: Mapping[str, Any], problems: list[Problem]
 ) -> tuple[list[int], int, dict[str, Any]]:
-    """Return (order, root, settings of the schedule) from *given* and the *topology*, or append to *problems*."""
+    """Return (order of ranks, root's index in it, settings of the schedule).
+
+    Add errors to *problems*.
+    """
     taken = inspect.signature(run).parameters
     known = ["order", *(name for name in ("root", "first", "pieces") if name in taken)]
     unknown = [name for name in given if name not in known]
@@ -143,7 +157,11 @@ def _settings(
 def _order(
     order: Any, has_distances: bool, topology: Topology, size_bytes: int, problems: list[Problem]
 ) -> tuple[list[int], str]:
-    """Return (the ranks in the order of neighbours, "near" or "far" partners first for schedules with distances)."""
+    """Return (ranks in order, "near" or "far").
+
+    The string says whether a schedule with distances starts with the nearest or the farthest
+    partners.
+    """
     workers = topology.workers
     word = order.replace("_", "-") if isinstance(order, str) else ""
     if word == "ranks":

@@ -1,26 +1,29 @@
-"""Knowledge of a network for schedules, which cannot see the topology: near ranks, sites, slow links."""
+"""Find what schedules need to know about a network: near ranks, sites, slow links.
+
+Schedules themselves cannot see the topology.
+"""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
 from itertools import pairwise, permutations
-from typing import TypeAlias
 
 import numpy as np
 
 from simcluster.collectives.bandwidth_aware import PIECES, shares
 from simcluster.topology import Hop, Topology
+from simcluster.topology.model.link import merged
 
-Lane: TypeAlias = tuple[str, bool]
-Distance: TypeAlias = tuple[float, int]
-"""Seconds for a message, hops."""
+Lane = tuple[str, bool]
+Distance = tuple[float, int]
+"""(time of a message in seconds, number of links)"""
 
 
 def chain_of(topology: Topology, size_bytes: int, choose: Callable[..., Distance]) -> list[int]:
-    """Return all ranks from rank 0 on, each followed by the remaining one at the distance chosen (min: the nearest).
+    """Return all ranks in a chain from rank 0: the nearest (or farthest) remaining rank comes next.
 
-    Ties go to the lowest.
+    *choose* is min or max, applied to distances. Ties go to the lowest rank.
     """
     order, left = [0], list(range(1, len(topology.workers)))
     while left:
@@ -32,16 +35,17 @@ def chain_of(topology: Topology, size_bytes: int, choose: Callable[..., Distance
 
 
 def sites_of(topology: Topology, size_bytes: int) -> list[list[int]]:
-    """Return the ranks of each site by the workers' `site`; unless all have one, clusters of nearest ranks.
+    """Return the ranks of each site.
 
-    A rank's nearest ranks are in its cluster, and so are theirs. Nearness is the time of a message of *size_bytes*,
-    then the number of links.
+    If every worker has a `site`, these are the sites. Otherwise sites are clusters of near
+    ranks: each rank is in one cluster with the ranks nearest to it. Distances are the time of a
+    message of *size_bytes*, then the number of links.
     """
     named = [topology.nodes[name].site for name in topology.workers]
     if all(named):
         return [[rank for rank, its in enumerate(named) if its == site] for site in dict.fromkeys(named)]
     ranks = range(len(named))
-    cluster = list(ranks)  # the lowest rank known to be in its cluster
+    cluster = list(ranks)  # rank -> the lowest rank known to be in the same cluster
     for rank in ranks:
         distances = {other: distance(topology, rank, other, size_bytes) for other in ranks if other != rank}
         least = min(distances.values(), default=None)
@@ -52,11 +56,12 @@ def sites_of(topology: Topology, size_bytes: int) -> list[list[int]]:
 
 
 def weights_of(topology: Topology, size_bytes: int, order: Sequence[int]) -> list[float]:
-    """Return the shares for a bandwidth-aware all-reduce, by rank; equal ones if others would not help.
+    """Return each rank's share in a bandwidth-aware all-reduce, or equal ones if as fast.
 
-    They are those of a star whose links have the bandwidths with which each rank can send to all others at once. They
-    are equal if a ring in this *order* would finish earlier on the real network, by the bytes that each link has to
-    carry: then the network is slow where no share can help, such as between two sites.
+    The shares are those for a star in which each rank's link has the bandwidth at which the rank
+    can send to all others at once. The shares are equal if a ring in this *order* would be as fast
+    on the real network, judged by the bytes that each link carries: then unequal shares cannot
+    relieve the slowest part, such as a link between two sites.
     """
     names = [topology.workers[rank] for rank in order]
     size = len(names)
@@ -68,21 +73,28 @@ def weights_of(topology: Topology, size_bytes: int, order: Sequence[int]) -> lis
 
 
 def distance(topology: Topology, rank: int, other: int, size_bytes: int) -> Distance:
-    """Return the distance from *rank* to *other*."""
-    hops = topology.route(topology.workers[rank], topology.workers[other])
-    slowest_Bps = min(hop.link.bandwidth_Bps for hop in hops)
-    return _latency_s(hops) + size_bytes / slowest_Bps, len(hops)
+    """Return (seconds of a message of *size_bytes* from *rank* to *other*, number of links)."""
+    links = merged(topology.route(topology.workers[rank], topology.workers[other], size_bytes))
+    slowest_Bps = min(link.bandwidth_Bps for link in links)
+    return math.fsum(link.latency_s for link in links) + size_bytes / slowest_Bps, len(links)
 
 
 def _sending_Bps(topology: Topology, name: str) -> float:
-    """Return the bandwidth at which *name* can send to each of the others at once, over its own links."""
+    """Return the total bandwidth at which *name* can send to all other workers at once.
+
+    Only the first link of each route counts.
+    """
     others = [other for other in topology.workers if other != name]
     load = _load([(topology.route(name, other)[:1], 1.0) for other in others])
     return len(others) / max(load.values(), default=1.0)
 
 
 def _sharing_s(topology: Topology, weights: Sequence[float], size_bytes: int) -> float:
-    """Return the time of the busiest link if i sends j the part that j sums, and the sum that i made."""
+    """Return the time of an all-reduce in which each rank sums its own share.
+
+    Rank i sends every rank j the part that j sums, and later the sum that i made. The time is that
+    of the busiest link, plus the latencies.
+    """
     names = topology.workers
     flows = [
         (topology.route(a, b), (weights[i] + weights[j]) * size_bytes)
@@ -93,11 +105,11 @@ def _sharing_s(topology: Topology, weights: Sequence[float], size_bytes: int) ->
 
 
 def _ring_s(topology: Topology, names: Sequence[str], size_bytes: int) -> float:
-    """Return the time of a ring in which each message shares its links with those of all other ranks."""
+    """Return the time of a ring all-reduce in which all ranks' messages share the links."""
     flows = [(topology.route(a, b), size_bytes / len(names)) for a, b in pairwise([*names, names[0]])]
     load = _load(flows)
     latencies_s = np.array([_latency_s(hops) for hops, _ in flows])
-    leaving_s = np.array([max(load[_lane(hop)] for hop in hops) for hops, _ in flows])
+    leaving_s = np.array([max(load[hop.lane] for hop in hops) for hops, _ in flows])
     starts_s = np.zeros(len(names))
     for _ in range(2 * (len(names) - 1)):
         left_s = starts_s + leaving_s
@@ -106,20 +118,16 @@ def _ring_s(topology: Topology, names: Sequence[str], size_bytes: int) -> float:
 
 
 def _latency_s(hops: Sequence[Hop]) -> float:
-    return math.fsum(hop.link.latency_s for hop in hops)
+    return math.fsum(link.latency_s for link in merged(hops))
 
 
 def _load(flows: Sequence[tuple[Sequence[Hop], float]]) -> dict[Lane, float]:
-    """Return the seconds that all *flows*, with their bytes, take on each direction of a link."""
+    """Return (link, direction) -> the seconds that *flows* occupy it. Each flow is (hops, bytes)."""
     load: dict[Lane, float] = {}
     for hops, size_bytes in flows:
         for hop in hops:
-            seconds, before_s = size_bytes / hop.link.bandwidth_Bps, load.get(_lane(hop), 0.0)
-            load[_lane(hop)] = max(before_s, seconds) if hop.link.duplex == "free" else before_s + seconds
+            seconds = size_bytes * hop.share / hop.link.bandwidth_Bps
+            before_s = load.get(hop.lane, 0.0)
+            # On a "free" link, messages do not share the bandwidth: only the longest counts.
+            load[hop.lane] = max(before_s, seconds) if hop.link.duplex == "free" else before_s + seconds
     return load
-
-
-def _lane(hop: Hop) -> Lane:
-    """Return what flows share: one direction of a link, a whole half-duplex link, or the link's medium."""
-    medium = hop.link.medium
-    return f"the medium {medium}" if medium else hop.link.name, hop.forward or hop.link.duplex == "half"

@@ -1,4 +1,4 @@
-"""The cost of the simulator itself, on a simple case: one all-reduce on a star."""
+"""Measure the cost of the simulator itself on a simple case: one all-reduce on a star."""
 
 from __future__ import annotations
 
@@ -21,10 +21,12 @@ LATENCY_S = 25e-6
 
 
 def bench_simulator(nodes: int, size_bytes: int) -> dict[str, float | int]:
-    """Simulate a ring all-reduce of *size_bytes* on a star of *nodes*, with full-duplex links of 125 MB/s and 25 us.
+    """Simulate a ring all-reduce of *size_bytes* on a star of *nodes*.
 
-    Returns elapsed_s (virtual: 2 (n-1) (2 x 25 us + M/(n x 125 MB/s)) if n divides M, else with the largest part),
-    wall_s (of the simulation with its set-up), messages, and peak_rss_mb of the whole process.
+    Links are full duplex, with 125 MB/s and 25 us. Return elapsed_s, wall_s (of the simulation
+    including its set-up), messages, and peak_rss_mb of the whole process. elapsed_s is virtual
+    time: for M bytes on n nodes, it is 2 (n-1) (2 x 25 us + M/(n x 125 MB/s)). If n does not divide
+    M, the largest part replaces M/n.
     """
     problems = [
         Problem(key, str(value), f"at least {least}" if value < least else f"at most {most}")
@@ -34,12 +36,13 @@ def bench_simulator(nodes: int, size_bytes: int) -> dict[str, float | int]:
     raise_all(problems)
 
     async def body(node: Any) -> tuple[float, int]:
-        # Single bytes, so that parts are as equal as possible; without values, since only time counts.
+        # Single-byte elements make the parts nearly equal. The tensor has no values: only time
+        # counts.
         await ring_all_reduce(node, torch.empty(size_bytes, dtype=torch.uint8, device="meta"), "bench")
         return asyncio.get_running_loop().time(), node.recorder.record.messages_sent
 
     cluster = star(nodes, bandwidth=BANDWIDTH_BPS, latency=LATENCY_S)
-    began_s = time.perf_counter()  # only printed: no decision depends on it
+    began_s = time.perf_counter()  # This time is only printed: no decision depends on it.
     ends = simulator().run_bodies([body] * nodes, cluster)
     wall_s = time.perf_counter() - began_s
     for end in ends:

@@ -1,4 +1,4 @@
-"""Measures a cluster over a backend and writes its topology with the measured numbers."""
+"""Measure a cluster over a backend, and write its topology with the measured numbers."""
 
 from simcluster.lab.calibrate.run import Calibration, calibrate
 from simcluster.lab.calibrate.write import calibrated_document, describe

@@ -1,8 +1,10 @@
-"""Messages in a step cost more CPU time than messages in a burst, if nodes share the cores of one machine.
+"""Scale message overheads from bursts to training steps, if nodes share the cores of one machine.
 
-A burst finds the caches as its last message left them. In a step, the work between two messages has replaced what they
-held, and an algorithm adds or copies what arrives. So the CPU time that the event loops spend on the messages of
-rehearsed steps decides how much an overhead is. Arithmetic only.
+There, a message in a step costs more CPU time than a message in a burst. In a burst, the caches
+still hold what the previous message used. In a step, the work between two messages evicts it, and
+an algorithm adds or copies each tensor that arrives. So overheads are scaled to the CPU time that
+event loops spend on the messages of rehearsed steps. This module only computes: it measures
+nothing.
 """
 
 from __future__ import annotations
@@ -21,13 +23,14 @@ def factor_of_handling(
     ways: Sequence[WayFit],
     overheads_s: Sequence[tuple[MeasuredValue | None, MeasuredValue | None]],
 ) -> float:
-    """Return by how much overheads are larger in rehearsed steps than in bursts: the median of rounds; 1 without any.
+    """Return the ratio of overheads in rehearsed steps to overheads in bursts.
 
-    *overheads_s* are each rank's, to send and to receive. The bytes of a message keep a core busy at either end, as in
-    the simulator; what remains of the CPU time of all event loops are overheads.
+    The ratio is the median over rounds, or 1 if no messages were rehearsed. *overheads_s* has
+    (send, receive) by rank. As in the simulator, copying a message's bytes keeps a core busy at
+    both ends; the rest of the event loops' CPU time is overhead.
     """
     bandwidths_Bps = {frozenset((way.a, way.b)): way.bandwidth_Bps.value for way in ways}
-    handled_s: defaultdict[tuple[int, str, int], float] = defaultdict(float)  # by round, pattern and bytes
+    handled_s: defaultdict[tuple[int, str, int], float] = defaultdict(float)  # (round, pattern, bytes) -> CPU seconds
     for row in rows:
         what, pattern, size_bytes = row.parts
         if what == HANDLED:

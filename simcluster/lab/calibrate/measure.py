@@ -1,9 +1,10 @@
 """The measuring program: every node runs it in place of an algorithm, on any backend.
 
-Measurements come in rounds: one sample of each kind for each pair of nodes, then rehearsed steps of all nodes with the
-workload's work. A disturbance of a second or two therefore spoils one round, never all samples of one link. In a round
-the nodes take turns, by rank, so that measurements do not share links: one node measures with each other node, and the
-others answer. Symmetric quantities are measured from the lower rank only.
+Measurements come in rounds: one sample of each kind for each pair of nodes, then rehearsed training
+steps of all nodes with the real workload. So a disturbance of a second or two spoils one round,
+never all samples of one link. In a round the nodes take turns, by rank, so that measurements do not
+share links: one node measures with each of the others, which only answer. Symmetric quantities are
+measured from the lower rank only.
 """
 
 from __future__ import annotations
@@ -35,30 +36,43 @@ from simcluster.runs.record import NodeRecord
 from simcluster.runs.recorder import Recorder
 from simcluster.topology.model.compute import CPU
 from simcluster.transport import ANY, FREE, Cost, Transport
+from simcluster.wings import open_door
 
 SIZES = (0, 1024, 4 * 1024, 16 * 1024, 64 * 1024, 256 * 1024, 1024**2, 4 * 1024**2)
 ROUND_S = 0.25
-"""Limit on the round of a size: larger sizes are left out, since on slow links smaller ones suffice."""
+"""Limit on a round trip.
+
+Sizes that would take longer are left out: small ones suffice on slow links.
+"""
 
 TRIES = 2
-"""Rounds per size. The quicker one counts, so that a delayed round does not decide."""
+"""Number of round trips per size. The fastest counts, so that a single delay does not decide."""
 
 ROUNDS = 20
-"""19 undisturbed rounds give an interval of 90 %: see simcluster.experiment.interval."""
+"""Number of measured rounds: 19 undisturbed ones give a 90 % interval.
+
+See simcluster.experiment.interval.
+"""
 
 WARM_UP = 2
-"""Unrecorded rounds before the measured ones: caches fill, TCP finds its window."""
+"""Number of unrecorded rounds before the measured ones: caches fill, and TCP's window grows."""
 
 SHORT_REPEATS = 3
 """Samples of an empty message per round."""
 
 FILL_EVERY = 8
-"""Buffers change little: they are filled in every eighth round only."""
+"""Send buffers are filled only in every eighth round, since their size changes little."""
 
-END, READY, DONE = "end", "ready", "done"
+END = "end"
+READY = "ready"
+DONE = "done"
 
 PROBE_S = 0.01
+"""Interval at which a node checks that its event loop wakes up on time."""
+
 STAT, STEAL_COLUMN = Path("/proc/stat"), 8
+"""The kernel's CPU times; column 8 of the first line is the time stolen by the host (proc_stat(5)).
+"""
 
 
 def prepare(config_json: str) -> None:
@@ -72,9 +86,10 @@ def preloads(config_json: str) -> list[str]:
 
 
 async def measure(node: Transport, recorder: Recorder, config_json: str) -> NodeRecord:
-    """Measure as *config_json* says.
+    """Take part in all measurements; return this node's samples.
 
-    It has {"experiment": ..., "work": measure work, "real": time is real, "shared": all nodes share this machine}.
+    *config_json* is {"experiment": ..., "work": whether to measure work, "real": whether time is
+    real, "shared": whether nodes share this machine}.
     """
     config = json.loads(config_json)
     meter = _Meter(node, recorder, config.get("real", False), config.get("shared", False))
@@ -83,27 +98,35 @@ async def measure(node: Transport, recorder: Recorder, config_json: str) -> Node
 
 
 class _Meter:
-    """Takes samples at one node and records them, with its disturbances: a late event loop, and stolen CPU time.
+    """A sampler on one node: it takes and records samples and disturbances.
 
-    On a *shared* machine, work on the CPU is measured in CPU time: other nodes compete for its cores.
+    On a *shared* machine, it measures work on the CPU in CPU time: nodes compete for the cores.
     """
 
     def __init__(self, node: Transport, recorder: Recorder, real: bool, shared: bool) -> None:
-        self.node, self.recorder, self._real, self._shared = node, recorder, real, shared
+        self.node = node
+        self.recorder = recorder
+        self._real = real
+        self._shared = shared
         self._stolen: Callable[[], float] = stolen_s if real else lambda: 0.0
         self._late_s, self._stolen_s = 0.0, self._stolen()
-        self._seen: Transport = node  # with the replica's device
+        self._seen: Transport = node  # the transport that computes on the replica's device
         self._number = 0  # current round, negative while warming up
-        self._largest: dict[int, int] = {}  # bytes, by the peer's rank: the largest message that takes little time
+        self._largest: dict[int, int] = {}  # peer's rank -> bytes of the largest quick message
 
     async def all_rounds(self, experiment: Experiment | None) -> None:
-        """Return when the last round is complete."""
+        """Take part in all rounds; return when the last one is complete.
+
+        If *experiment* is None, no work is measured.
+        """
         answering = asyncio.create_task(self._answer())
         watching = asyncio.create_task(self._watch())
         await self._in_turns(self._find_largest)
         if experiment is not None:
             steps = MOST_STEPS * (WARM_UP + ROUNDS)
-            size, seed, device = self.node.size, experiment.seed, self._device(experiment)
+            size = self.node.size
+            seed = experiment.seed
+            device = self._device(experiment)
             replica = experiment.workload.replica(self.node.rank, size, seed, steps=steps, device=device)
             self._seen = self.node if device == HOST else DeviceTransport(self.node, device)
             batches = replica.batches()
@@ -125,18 +148,18 @@ class _Meter:
             answering.result()
 
     def _device(self, experiment: Experiment) -> torch.device:
-        """Return where the node's work is done: the simulator computes on the host, whatever it stands for."""
+        """Return the device that the node computes on; the simulator computes on the host."""
         return device_of(experiment.topology.nodes[self.node.name].compute) if self._real else HOST
 
     async def _watch(self) -> None:
-        """Wake up every PROBE_S, until cancelled, and keep the longest delay."""
+        """Wake up every PROBE_S until cancelled; record the longest delay of a wake-up."""
         while True:
             due_s = self.recorder.now() + PROBE_S
             await asyncio.sleep(PROBE_S)
             self._late_s = max(self._late_s, self.recorder.now() - due_s)
 
     def _disturbances(self) -> tuple[float, float]:
-        """Return (longest delay, stolen CPU time) since the last call, in seconds."""
+        """Return (longest event-loop delay, stolen CPU time) since the last call, in seconds."""
         late_s, before_s = self._late_s, self._stolen_s
         self._late_s, self._stolen_s = 0.0, self._stolen()
         return max(0.0, late_s), self._stolen_s - before_s
@@ -161,7 +184,8 @@ class _Meter:
                 await node.send(rank, DONE, None)
 
     async def _find_largest(self) -> None:
-        """Find the largest message to each peer that takes little time; this also opens TCP's window."""
+        """Find the largest message to each peer that takes little time, which also opens TCP's
+        window."""
         for peer in range(self.node.rank + 1, self.node.size):
             longest_s = 0.0
             for size_bytes in SIZES:
@@ -173,7 +197,7 @@ class _Meter:
                 self._largest[peer] = size_bytes
 
     async def _links(self) -> None:
-        """Take one round's samples of this node with all others."""
+        """Take one round of this node's samples with every other node."""
         empty = torch.zeros(0, dtype=torch.uint8)
         for peer in range(self.node.size):
             if peer == self.node.rank:
@@ -183,7 +207,8 @@ class _Meter:
             self._note(SENDS, peer, 0, sends_s)
             self._note(BURST, peer, 0, burst_s)
             if peer > self.node.rank:
-                # After an idle second TCP restarts slowly, but in training connections are not idle that long.
+                # TCP restarts slowly on an idle connection, and training leaves none idle for that
+                # long: send a message first.
                 await self._both(peer, body, 1)
                 for _ in range(SHORT_REPEATS):
                     self._note(ROUND, peer, 0, await self._round(peer, empty))
@@ -192,12 +217,14 @@ class _Meter:
                 self._note(STREAM, peer, len(body), stream_s)
                 self._note(BOTH, peer, len(body), await self._both(peer, body, samples.STREAM_MESSAGES))
             if self._number % FILL_EVERY == 0 or self._number == -WARM_UP:
-                await self._stream(peer, body, samples.FILL_MESSAGES)  # the operating system's buffer grows with use
+                # Fill the send buffer twice, and record the second time: the operating system
+                # enlarges the buffer with use.
+                await self._stream(peer, body, samples.FILL_MESSAGES)
                 sends_s, _ = await self._stream(peer, body, samples.FILL_MESSAGES)
                 self._note(FILL, peer, len(body), sends_s)
 
     async def _step(self, replica: Any, batches: Iterator[Any]) -> None:
-        """Rehearse steps of training, including their waits, such as that for the batch."""
+        """Rehearse training steps, including waits such as the one for the next batch."""
         weights_bytes = sum(tensor.nbytes for tensor in replica.parameters)
         sizes = {peer: min(weights_bytes, SWAP_MESSAGES * most) for peer, most in self._largest.items()}
 
@@ -220,6 +247,8 @@ class _Meter:
         if device.type == CPU and self._real:
             product_s = await self.node.compute(matrix_product_s, cost=FREE)
             self._note(samples.PRODUCT, MATRIX_PRODUCT, PRODUCT_FLOPS, product_s)
+            for kind, flops, format_s in await self.node.compute(open_door("format_products"), cost=FREE):
+                self._note(samples.PRODUCT, kind, flops, format_s)
         if device.type != CPU:
             self._note(samples.ON, device.type, device.index or 0, 1.0)
         self._note(samples.SWAP, pattern, largest, swap_s)
@@ -228,13 +257,17 @@ class _Meter:
             self._note(samples.HANDLED, pattern, largest, handled_s)
 
     async def _round(self, peer: int, body: Tensor) -> float:
+        """Return the seconds of a round trip of *body* to *peer*."""
         start_s = self.recorder.now()
         await self.node.send(peer, "ask", pack(body, what=ROUND))
         await self.node.recv(peer, "answer")
         return self.recorder.now() - start_s
 
     async def _stream(self, peer: int, body: Tensor, messages: int) -> tuple[float, float]:
-        """Send *messages*; return the seconds of all sends, and the seconds until the answer."""
+        """Send *messages* copies of *body* to *peer*.
+
+        Return the seconds of all sends, and the seconds until the answer.
+        """
         start_s = self.recorder.now()
         for left in reversed(range(messages)):
             await self.node.send(peer, "ask", pack(body, what=STREAM, left=left))
@@ -243,13 +276,20 @@ class _Meter:
         return sent_s - start_s, self.recorder.now() - start_s
 
     async def _both(self, peer: int, body: Tensor, messages: int) -> float:
+        """Ask *peer* to exchange *messages* copies of *body* in both directions at once.
+
+        Return the seconds from the first to the last arrival.
+        """
         await self.node.send(peer, "ask", pack(what=BOTH, size_bytes=len(body), messages=messages))
         took_s = await self._cross(peer, body, messages)
         await self.node.recv(peer, "answer")
         return took_s
 
     async def _cross(self, peer: int, body: Tensor, messages: int) -> float:
-        """Exchange *messages* with *peer* both ways at once; return the seconds from first to last arrival."""
+        """Send *messages* copies of *body* to *peer* while receiving as many.
+
+        Return the seconds from the first to the last arrival.
+        """
         sending = [asyncio.create_task(self.node.send(peer, BOTH, body)) for _ in range(messages)]
         try:
             await self.node.recv(peer, BOTH)
@@ -265,6 +305,7 @@ class _Meter:
             await asyncio.gather(*sending, return_exceptions=True)
 
     async def _answer(self) -> None:
+        """Answer the other nodes' measurements until the last rank ends the program."""
         node = self.node
         while True:
             ask = await node.recv(ANY, "ask")
@@ -284,10 +325,16 @@ class _Meter:
                     return
 
     async def _piece(self, replica: Any, since_s: float, cost: Cost, work: Callable[..., Any], *args: Any) -> Any:
+        """Run *work* and record its time.
+
+        On a shared CPU, the time includes the event loop's CPU time since *since_s*.
+        """
         start_s = self.recorder.now()
         if self._shared and replica.parameters[0].device.type == CPU:
             result, work_s = await self.node.compute(_timed, work, *args, cost=cost)
-            work_s += time.thread_time() - since_s  # the event loop's: it draws the batch, hands over, and takes back
+            # Add the event loop's share: it draws the batch, hands the work to a thread, and takes
+            # the result.
+            work_s += time.thread_time() - since_s
         else:
             result = await self._seen.compute(work, *args, cost=cost)
             work_s = self.recorder.now() - start_s
@@ -295,12 +342,13 @@ class _Meter:
         return result
 
     def _note(self, what: str, where: str | int, number: float, seconds: float) -> None:
+        """Record a sample, unless this is a warm-up round."""
         if self._number >= 0:
             self.recorder.metric_at(self.recorder.now(), self._number, sample_name(what, where, number), seconds)
 
 
 def _timed(work: Callable[..., Any], *args: Any) -> tuple[Any, float]:
-    """Return the result of *work*, and the CPU seconds that it took in this thread."""
+    """Return the result of *work*, and the CPU seconds that this thread spent on it."""
     start_s = time.thread_time()
     result = work(*args)
     return result, time.thread_time() - start_s

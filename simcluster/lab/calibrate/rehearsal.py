@@ -1,7 +1,7 @@
-"""Rehearsed steps: in each, every node computes a gradient, all exchange it, every node applies it.
+"""Rehearsed training steps: all nodes compute gradients, exchange them and apply them.
 
-The measuring program rehearses on the real nodes, and the same coroutine runs in the simulator with the fitted numbers:
-the difference is what the fitted numbers miss.
+The measuring program rehearses on the real nodes; later the same coroutine runs in the simulator
+with the fitted numbers. The difference between the two times is the error of the fit.
 """
 
 from __future__ import annotations
@@ -25,16 +25,20 @@ RING, STAR = "ring", "star"
 READY, GO = "rehearse?", "rehearse"
 
 MOST_STEPS, REHEARSED_S = 40, 0.5
-"""A rehearsal takes up to this many steps in a row, fewer if their messages alone would take longer than this."""
+"""Limits on a rehearsal: the number of steps in a row, and the total time of their messages."""
 
 
 def pattern_of(number: int) -> str:
-    """Return the pattern of round *number*: the two alternate."""
+    """Return the pattern of round *number*: rounds alternate between the two patterns."""
     return (RING, STAR)[number % 2]
 
 
 async def run(node: Transport, recorder: Recorder, config_json: str) -> NodeRecord:
-    """Rehearse {"pattern": ..., "steps": N, "work": [[kind, FLOPs], ...] by rank, "sizes": {peer: bytes} by rank}."""
+    """Rehearse on a simulated node, and record the times as a real rehearsal does.
+
+    *config_json* is {"pattern": ..., "steps": N, "work": [[kind, FLOPs], ...] by rank, "sizes":
+    {peer: bytes} by rank}.
+    """
     config = json.loads(config_json)
     pieces = iter([Cost(flops, kind=kind) for kind, flops in config["work"][node.rank]])
     sizes = {int(peer): size for peer, size in config["sizes"][node.rank].items()}
@@ -60,13 +64,14 @@ async def rehearse(
     steps: int | None = None,
     spent: Callable[[], float] = float,
 ) -> tuple[float, float, float]:
-    """Exchange messages, then take *steps* in a row.
+    """Exchange messages once, then take *steps* training steps in a row.
 
-    Return the seconds of the exchange, those of a step, and the growth of *spent* during the messages of a step:
-    a clock of CPU time. *sizes* are the bytes for each peer: a star sends them whole, a ring in shares. TCP starts
-    slowly on a connection that has been idle, as in the first step of a run; in the steps that follow the exchange,
-    connections are in use, as in later steps. By default there are as many as fit into REHEARSED_S: nodes that share
-    cores never repeat a step exactly, so a single one says little about the next.
+    Return the seconds of the exchange, the mean seconds of a step, and the mean CPU seconds of a
+    step's messages by the clock *spent*. *sizes* maps each peer to the bytes for it: a star sends
+    them in one message, a ring in shares. The first exchange stands for the first step of a run,
+    where TCP starts slowly on idle connections; the steps stand for later ones. If *steps* is None,
+    rank 0 chooses as many steps as fit into REHEARSED_S: nodes that share cores never repeat a step
+    exactly, so one step says little about the next.
     """
     await _begin_together(node, 1)
     start_s = now()
@@ -86,7 +91,10 @@ async def rehearse(
 
 
 def messages_of(pattern: str, size: int, size_bytes: int) -> list[tuple[int, int, int, float]]:
-    """Return (from, to, count, bytes of each) for the messages of a step of *size* nodes that exchange *size_bytes*."""
+    """Return (from, to, count, bytes of each) for the messages of one step.
+
+    *size* nodes exchange *size_bytes*.
+    """
     if pattern == RING:
         return [(rank, (rank + 1) % size, 2 * (size - 1), size_bytes // size) for rank in range(size)]
     return [way for rank in range(1, size) for way in ((rank, 0, 1, size_bytes), (0, rank, 1, size_bytes))]
@@ -106,16 +114,19 @@ async def _begin_together(node: Transport, steps: int) -> int:
 
 
 async def _swap(node: Transport, pattern: str, sizes: Mapping[int, int], tensors: Sequence[Tensor] = ()) -> None:
-    """Exchange as many bytes as *tensors* have, or fewer; handle what arrives as an algorithm does: add or copy it."""
+    """Exchange *tensors*, or smaller ones over slow links; add or copy each tensor that arrives."""
     if node.size == 1:
         return
-    if pattern == RING:  # as in an all-reduce: 2 (size - 1) shares to the next rank, as many from the previous one
+    if pattern == RING:
+        # As in a ring all-reduce: 2 (size - 1) shares go to the next rank, and the same number
+        # comes from the previous.
         after, before = (node.rank + 1) % node.size, (node.rank - 1) % node.size
         share = _body(sizes[after] // node.size)
         for _ in range(2 * (node.size - 1)):
             received = (await exchange(node, after, before, RING, share)).tensor
             received.add(received)
-    elif node.rank == 0:  # as with a parameter server: all to rank 0, then back to all
+    elif node.rank == 0:
+        # As with a parameter server: all send to rank 0, which then sends to all.
         others = range(1, node.size)
         for rank in others:
             for received in (await node.recv(rank, STAR)).tensors:
@@ -129,9 +140,11 @@ async def _swap(node: Transport, pattern: str, sizes: Mapping[int, int], tensors
 
 
 def _fitting(tensors: Sequence[Tensor], size_bytes: int) -> Sequence[Tensor]:
-    """Return *tensors* if they have *size_bytes*, else a tensor that has: slow links get shorter messages."""
+    """Return *tensors* if they have *size_bytes*; for a slow link, return one tensor of this size."""
     return tensors if sum(tensor.nbytes for tensor in tensors) == size_bytes else [_body(size_bytes)]
 
 
 def _body(size_bytes: int) -> Tensor:
-    return torch.ones(size_bytes, dtype=torch.uint8)  # the pages of zeros would all be one
+    # Not zeros: the kernel may back all zero pages with a single one, which makes reading them too
+    # fast.
+    return torch.ones(size_bytes, dtype=torch.uint8)

@@ -1,4 +1,4 @@
-"""The rehearsed steps of a calibration, simulated with its numbers: what do these miss?"""
+"""Simulate the rehearsed steps of a calibration, to find the error of the fitted numbers."""
 
 from __future__ import annotations
 
@@ -18,18 +18,23 @@ from simcluster.topology.replicas import replica, rounds_of
 
 PROGRAM = "simcluster.lab.calibrate.rehearsal:run"
 LEAST_STARTUP_S = 1e-6
-"""Smaller values are noise."""
+"""Limit below which a start-up or wake-up time counts as noise."""
 
-FIRST_WAKEUP_S, MOST_WAKEUP_S, FITS = 300e-6, 10e-3, 4
-"""The first wait that is tried, the longest (kernels give a thread its turn within milliseconds), and how many."""
+FIRST_WAKEUP_S = 300e-6
+MOST_WAKEUP_S = 10e-3
+FITS = 4
+"""The first and the longest wait to try, and the number of tries.
+
+Kernels schedule a waiting thread within milliseconds.
+"""
 
 
 def wakeup_of(topology: Topology, own: Mapping[int, Sequence[SampleRow]]) -> float:
-    """Return how long a thread that wakes up waits for a busy core, with which the steps of *own*, the rows of each
-    round, take as long as measured.
+    """Return the seconds that a woken thread waits for a busy core, fitted to measured steps.
 
-    A kernel lets a running thread go on for a while. A step's time grows with the wait almost in proportion, so the
-    secant method needs few simulations. The best of those tried counts.
+    *own* maps each round to its rows. A kernel lets a running thread continue for a while before it
+    switches. A step's time grows almost in proportion to this wait, so the secant method needs few
+    simulations. Return the wait with the smallest error.
     """
     own = {number: rows for number, rows in own.items() if any(row.parts[0] == STEP for row in rows)}
 
@@ -43,13 +48,17 @@ def wakeup_of(topology: Topology, own: Mapping[int, Sequence[SampleRow]]) -> flo
 
     if not own or (before := missing_s(0.0)) <= 0.0:
         return 0.0
-    tried, before_s, wakeup_s = {0.0: before}, 0.0, FIRST_WAKEUP_S
+    tried = {0.0: before}
+    before_s = 0.0
+    wakeup_s = FIRST_WAKEUP_S
     while len(tried) <= FITS and wakeup_s not in tried:
         tried[wakeup_s] = missing = missing_s(wakeup_s)
         slope = (missing - before) / (wakeup_s - before_s)
         if slope >= 0.0:
             break
-        before_s, before, wakeup_s = wakeup_s, missing, min(max(0.0, wakeup_s - missing / slope), MOST_WAKEUP_S)
+        before_s = wakeup_s
+        before = missing
+        wakeup_s = min(max(0.0, wakeup_s - missing / slope), MOST_WAKEUP_S)
     return min(tried, key=lambda each_s: abs(tried[each_s]))
 
 
@@ -58,7 +67,12 @@ def _mean_s(rows: Sequence[SampleRow], what: str) -> float:
 
 
 def rehearsed_again(topology: Topology, own: Sequence[SampleRow], index: int, number: int) -> tuple[float, float]:
-    """Return the error of the fitted numbers in a round: the factor of a busy step, the extra seconds after idling."""
+    """Return the error of the fitted numbers in round *number*, which has the rows *own*.
+
+    The error has two numbers: the ratio of a step's measured time to its simulated time, and the
+    additional seconds of an exchange after an idle time. They are 1 and 0 if the round has no
+    rehearsed step. *index* is the round's index among the kept rounds.
+    """
     if not any(row.parts[0] == STEP for row in own):
         return 1.0, 0.0
     cluster = load(replica(topology, index)) if rounds_of(topology) else topology
@@ -70,8 +84,9 @@ def rehearsed_again(topology: Topology, own: Sequence[SampleRow], index: int, nu
 
 def _simulated(topology: Topology, rows: Sequence[SampleRow], number: int) -> RunRecord:
     """Simulate the rehearsal of round *number*, with the work and the messages of *rows*."""
-    sizes: list[dict[str, int]] = [{} for _ in topology.workers]  # by rank, the bytes of its messages to each peer
-    gradients: list[list[tuple[str, int]]] = [[] for _ in topology.workers]  # by rank
+    sizes: list[dict[str, int]] = [{} for _ in topology.workers]  # by rank: peer -> bytes
+    # rank -> its pieces of work, as (kind, FLOPs)
+    gradients: list[list[tuple[str, int]]] = [[] for _ in topology.workers]
     applied: list[list[tuple[str, int]]] = [[] for _ in topology.workers]
     most = {row.rank: row.parts[2] for row in rows if row.parts[0] == STEP}
     for row in rows:
@@ -81,8 +96,8 @@ def _simulated(topology: Topology, rows: Sequence[SampleRow], number: int) -> Ru
         elif what == STREAM:
             for a, b in ((row.rank, int(where)), (int(where), row.rank)):
                 sizes[a][str(b)] = min(SWAP_MESSAGES * size, most[a])
-    # Rows of a kind are together, whatever their order was. Those replaced by another round's may leave one rank with
-    # fewer steps than another: all take the least.
+    # Rows are grouped by kind: pair each gradient with the apply of the same step. A rank may have
+    # fewer steps than another if a row was replaced, so all ranks take the smallest number.
     by_step = [list(zip(*pieces, strict=False)) for pieces in zip(gradients, applied, strict=True)]
     steps = max(1, min(map(len, by_step)))
     work = [[piece for step in of for piece in step] for of in by_step]

@@ -1,9 +1,11 @@
-"""Separates disturbed rounds from the others, and replaces disturbed samples.
+"""Find disturbed rounds and samples; drop those rounds and replace those samples.
 
-A pause of the machine only ever lengthens a sample. A round is disturbed if a witness reports it: an event loop that
-woke up late, or CPU time stolen by the host of a virtual machine. A single sample is disturbed if it is far above the
-same sample of the other rounds. If more than a third of the rounds look disturbed, the machine is like that: then none
-is set aside, and the spread shows it. Samples of filling a send buffer are all kept: the shortest one counts.
+A pause of the machine only ever lengthens a sample. A round is disturbed if a witness reports it:
+an event loop that woke up late, or CPU time stolen by the host of a virtual machine. A single
+sample is disturbed if it is far above the same sample of the other rounds. If more than a third of
+the rounds look disturbed, disturbances are normal on this machine: all rounds are kept, and their
+spread shows it. All samples of filling a send buffer are kept, since the fit uses only the
+shortest.
 """
 
 from __future__ import annotations
@@ -16,24 +18,34 @@ from statistics import median
 from simcluster.lab.calibrate.samples import FILL, LATE, STOLEN, SampleRow
 
 LATE_S, STOLEN_S = 0.02, 0.05
-"""Less does not disturb a round: some context switches; a few ticks of the kernel's clock."""
+"""Limits up to which a late wake-up and stolen CPU time do not disturb a round.
+
+A few context switches, or ticks of the kernel's clock, cause values below these limits.
+"""
 
 DEVIATIONS, LEAST_SHARE = 6.0, 0.05
-"""A sample is disturbed if it exceeds the median by this many robust deviations, and by at least this share."""
+"""Limits on a sample's distance above the median: a sample beyond both is disturbed.
+
+The first is in robust deviations, the second a share of the median.
+"""
 
 MOST_OF_ROUNDS, MOST_OF_A_ROUND = 1 / 3, 1 / 4
+"""Limits on the share of dropped rounds, and on the disturbed share of a round's samples."""
+
 ENOUGH = 5
-"""With fewer samples, none can be judged."""
+"""Least number of samples among which one can count as disturbed."""
 
 NORMAL = 1.4826
-"""A normal distribution's standard deviation over its median absolute deviation."""
+"""A normal distribution's standard deviation divided by its median absolute deviation."""
 
 
 @dataclass(frozen=True)
 class CalibrationRounds:
-    """The *rows* of *kept* rounds, with each disturbed sample replaced by that of the nearest undisturbed round.
+    """The *rows* of the *kept* rounds, in which disturbed samples are replaced.
 
-    Samples of filling a buffer are from all rounds. *rejected* has the reason by round; *replaced* counts samples.
+    A replacement is the sample of the nearest undisturbed round. Samples of filling a buffer are
+    from all rounds. *rejected* maps each dropped round to the reason; *replaced* is the number of
+    replaced samples.
     """
 
     rows: tuple[SampleRow, ...]
@@ -43,7 +55,7 @@ class CalibrationRounds:
 
 
 def undisturbed(rows: Sequence[SampleRow]) -> CalibrationRounds:
-    """Set aside the disturbed rounds and samples in *rows*."""
+    """Return *rows* without disturbed rounds, and with disturbed samples replaced."""
     numbers = sorted({row.number for row in rows})
     samples = [row for row in rows if row.parts[0] not in (LATE, STOLEN)]
     series: dict[tuple[int, str], dict[int, list[SampleRow]]] = defaultdict(lambda: defaultdict(list))
@@ -80,7 +92,10 @@ def undisturbed(rows: Sequence[SampleRow]) -> CalibrationRounds:
 
 
 def _far(by_round: Mapping[int, float], least: float = 0.0) -> set[int]:
-    """Return the rounds far above the others, and above *least*."""
+    """Return the rounds with a value greater than *least* and far above the median.
+
+    Return none if there are fewer than ENOUGH rounds.
+    """
     if len(by_round) < ENOUGH:
         return set()
     middle = median(by_round.values())
@@ -90,6 +105,7 @@ def _far(by_round: Mapping[int, float], least: float = 0.0) -> set[int]:
 
 
 def _by_witness(rows: Sequence[SampleRow]) -> dict[int, str]:
+    """Return round -> reason for each round in which a node woke up late or CPU time was stolen."""
     found: dict[int, str] = {}
     for what, least_s, words in (
         (LATE, LATE_S, "a node woke up {:.0f} ms late"),

@@ -1,6 +1,6 @@
-"""Calibrates a cluster: runs the measuring program on a backend and fits its samples.
+"""Calibrate a cluster: run the measuring program on a backend and fit its samples.
 
-It imports no backend: as for experiments, a backend is imported by name at run time.
+This module imports no backend: as for experiments, a backend is imported by name at run time.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from simcluster.backend import backend_named
-from simcluster.errors import Problem, RunError, UsageError
+from simcluster.errors import UsageError
 from simcluster.experiment.compute import check_compute
 from simcluster.experiment.read.read import read_experiment
 from simcluster.job import ClusterJob, places
@@ -30,7 +30,7 @@ PROGRAM = "simcluster.lab.calibrate.measure:measure"
 
 @dataclass(frozen=True)
 class LinkFit:
-    """A measured link. *is_bottleneck*: of at least one path; otherwise *bandwidth_Bps* is only a lower bound.
+    """A measured link. *bandwidth_Bps* is a lower bound unless the link *is_bottleneck* of a path.
 
     *both_ways* is each direction's share of the bandwidth when both are in use.
     """
@@ -44,10 +44,12 @@ class LinkFit:
 
 @dataclass(frozen=True)
 class NodeFit:
-    """A measured node: seconds by kind of work and FLOPs; overheads per message, None without a peer.
+    """A measured node: seconds by kind of work and FLOPs, and overheads per message.
 
-    *send_buffer_bytes* is a lower bound on what it can send at once, to all peers together. *accelerator* is the kind
-    of the one that did its work; "" for the CPU. *product*: a product of matrices in processor time, in the same form.
+    Without a peer, overheads are None. *send_buffer_bytes* is a lower bound on the bytes that the
+    node's send buffers take at once, for all peers together. *accelerator* is the kind of
+    accelerator that did the work; "" for the CPU. *product* has the CPU seconds of a matrix
+    product, in the same form as *work*.
     """
 
     name: str
@@ -68,8 +70,9 @@ class NodeFit:
 class Calibration:
     """Measurements of *topology*. Links that no two workers use are left out.
 
-    *rounds* are the undisturbed ones; each is fitted like the whole, which shows the spread of the numbers. *cores* are
-    those of this machine if all nodes were processes of it, else None. *real*: of real nodes, not of a simulation.
+    *rounds* are the undisturbed ones; a separate fit of each round shows the spread of the numbers.
+    *cores* is this machine's number of cores if all nodes ran as processes on it, else None. *real*
+    is False for a simulation.
     """
 
     topology: Topology
@@ -94,9 +97,11 @@ def calibrate(
 ) -> Calibration:
     """Measure every link and every device of *topology* on *backend*.
 
-    *workload* is an experiment's value for this key, *overrides* are an experiment's dotted keys; without a workload,
-    devices are not measured. *options* are the backend's: a rendezvous and a key for nodes started by hand. *compute*:
-    what every node computes on. Raises UsageError for an invalid request, RunError if a node or a connection is lost.
+    *workload* is that of an experiment; if None, devices are not measured. *overrides* map an
+    experiment's dotted keys to values. *options* are those of the backend, such as a rendezvous and
+    a key for nodes started by hand. *compute* is the device that every node computes on. Raise
+    UsageError for an invalid request, RunError if the measurement fails, such as when a node is
+    lost.
     """
     experiment = {
         "name": "calibration",
@@ -108,7 +113,7 @@ def calibrate(
     plan = read_experiment(experiment, overrides, seed=seed, backend=backend, compute=compute)
     workers = plan.topology.workers
     if len(workers) < 2 and workload is None:
-        raise UsageError(Problem("topology", f"{len(workers)} worker", "two, or a workload to measure"))
+        raise UsageError("topology", f"{len(workers)} worker", "two, or a workload to measure")
     given = dict(options or {})
     check_compute(plan, given)
     addresses, remotes = places(plan.topology, given) if plan.backend == "sockets" else ([], [])
@@ -127,9 +132,8 @@ def calibrate(
     )
     record = backend_named(plan.backend).run_cluster(job)
     if record.error is not None:
-        failure = record.error if isinstance(record.error, RunError) else RunError(str(record.error))
-        failure.seed = seed
-        raise failure
+        record.error.seed = seed
+        raise record.error
     cores = usable_cores() if is_local else None
     return replace(evaluate(plan.topology, record), cores=cores, real=plan.backend != "sim")
 
@@ -141,7 +145,7 @@ def evaluate(topology: Topology, record: RunRecord) -> Calibration:
 
 
 def fitted(topology: Topology, rows: Sequence[SampleRow], rounds: CalibrationRounds, elapsed_s: float) -> Calibration:
-    """Fit *rows*, which are those of all *rounds* or of one."""
+    """Fit *rows*, which come from all *rounds* or from a single one."""
     pairs = pairs_of(rows)
     ways = tuple(fit_way(a, b, pairs[a, b], pairs[b, a]) for a, b in pairs if a < b)
     nodes = {name: _node(name, rank, rows, ways) for rank, name in enumerate(topology.workers)}
@@ -152,7 +156,10 @@ def fitted(topology: Topology, rows: Sequence[SampleRow], rounds: CalibrationRou
 
 
 def _in_steps(node: NodeFit, factor: float) -> NodeFit:
-    """Return *node* with overheads per message as they are in a step: *factor* times those of a burst."""
+    """Return *node* with the overheads of messages in a step.
+
+    They are *factor* times the overheads in a burst.
+    """
     if factor == 1.0 or node.send_overhead_s is None or node.recv_overhead_s is None:
         return node
     send, receive = (overhead.times(factor) for overhead in (node.send_overhead_s, node.recv_overhead_s))
@@ -160,13 +167,18 @@ def _in_steps(node: NodeFit, factor: float) -> NodeFit:
 
 
 def _links(topology: Topology, ways: tuple[WayFit, ...]) -> dict[int, LinkFit]:
-    index, workers = {link.name: position for position, link in enumerate(topology.links)}, topology.workers
+    """Return link's index -> its fit from the paths that cross it.
+
+    Links that no path crosses are left out.
+    """
+    index = {link.name: position for position, link in enumerate(topology.links)}
+    workers = topology.workers
     crossed = [[index[hop.link.name] for hop in topology.route(workers[way.a], workers[way.b])] for way in ways]
     bandwidths_Bps = [way.bandwidth_Bps.value for way in ways]
     expected_s = [link.latency_s for link in topology.links]
     latencies_s = fit.spread_over_links(crossed, [way.latency_s for way in ways], expected_s)
     least_Bps = fit.least_bandwidths(crossed, bandwidths_Bps, len(topology.links))
-    telling = fit.bottlenecks(crossed, bandwidths_Bps, len(topology.links))
+    telling = fit.bottlenecks(crossed, least_Bps)
     found = {}
     for position, link in enumerate(topology.links):
         if least_Bps[position]:
@@ -178,7 +190,7 @@ def _links(topology: Topology, ways: tuple[WayFit, ...]) -> dict[int, LinkFit]:
 
 
 def _node(name: str, rank: int, rows: Sequence[SampleRow], ways: tuple[WayFit, ...]) -> NodeFit:
-    """Fit one node; its overheads are between those found on its paths."""
+    """Fit one node; each overhead is the median of those found on the node's paths."""
     own = [(way, 0 if way.a == rank else 1) for way in ways if rank in (way.a, way.b)]
     work, product = (
         {kind: {flops: quartiles(seconds) for flops, seconds in samples.items()} for kind, samples in taken.items()}

@@ -1,4 +1,4 @@
-"""Write a calibration as a topology file: the given cluster with measured numbers, their spread, and the date."""
+"""Write a calibration as a topology file, with the measured numbers, their spread and the date."""
 
 from __future__ import annotations
 
@@ -33,22 +33,25 @@ DIGITS = 4
 """Significant digits of a measured number."""
 
 MOST_ACK_SHARE = 0.5
-"""A larger share is not due to acknowledgements: the hosts cannot use both directions at full speed."""
+"""Limit on the share of acknowledgements: beyond it, hosts cannot send both ways at full speed."""
 
-LEAST_ACK_SHARE, LEAST_OVERHEAD_S, LEAST_BUFFER_BYTES = 0.002, 100e-9, 10_000
-"""Smaller values are noise."""
+LEAST_ACK_SHARE = 0.002
+LEAST_OVERHEAD_S = 100e-9
+LEAST_BUFFER_BYTES = 10_000
+"""A measured send buffer smaller than this counts as noise and is left out."""
 
 MACHINE = "this-machine"
+"""Name of the machine that all nodes share if they ran as processes of this machine."""
 
 LEAST_S = 1e-9
-"""A smaller latency is a rounding error of the least squares; a smaller number has no meaningful spread."""
+"""Limit below which a latency is a rounding error, and the spread of a number is meaningless."""
 
 
 def calibrated_document(calibration: Calibration) -> dict[str, Any]:
-    """Return the topology's document with measured values in place of the given ones.
+    """Return the topology's document with measured values in place of the original ones.
 
-    A measured device loses its straggler: the measured times include it. Nodes that were processes of one machine share
-    its cores.
+    A measured device loses its `straggler` key: the measured times include the slowdown. Nodes that
+    were processes of one machine share its cores.
     """
     document: dict[str, Any] = copy.deepcopy(dict(calibration.topology.document))
     if calibration.cores is not None:
@@ -63,7 +66,8 @@ def calibrated_document(calibration: Calibration) -> dict[str, Any]:
         if link.is_bottleneck or link.bandwidth_Bps.value > given.bandwidth_Bps:
             block["bandwidth"] = write_bandwidth(_rounded(link.bandwidth_Bps.value))
         if link.is_bottleneck:
-            # Both ways at once tell full from half duplex, and acknowledgements take the rest.
+            # The share of each direction when both are in use distinguishes full from half duplex;
+            # acknowledgements explain the rest.
             half = given.duplex == "half" or link.both_ways.value < HALF
             block |= {"duplex": "half"} if half else {}
             ack_share = _ack_share(link.both_ways.value, half)
@@ -92,10 +96,13 @@ def calibrated_document(calibration: Calibration) -> dict[str, Any]:
 
 
 def _put_profile(block: dict[str, Any], calibration: Calibration, node: NodeFit, profile: dict[str, Any]) -> None:
-    """Put a measured *profile* where the numbers of the part are that computed, and say which part that was."""
+    """Write *profile* into *block*, under the CPU or accelerator that did the work.
+
+    In a calibration of real nodes, also name it in `compute`.
+    """
     given = calibration.topology.nodes[node.name]
-    device, place = given.device, block
-    assert device is not None, "a measured node is a worker"
+    device = calibration.topology.device(node.name)
+    place = block
     on_accelerator = device.cpu is not None
     if calibration.real:
         on_accelerator = bool(node.accelerator)
@@ -110,12 +117,16 @@ def _put_profile(block: dict[str, Any], calibration: Calibration, node: NodeFit,
 
 
 def _ack_share(both_ways: float, half: bool | None = None) -> float:
-    """Return the share of the way back that acknowledgements take. *half*: the link is half duplex; None infers it."""
+    """Return the share of the opposite direction that acknowledgements take.
+
+    *half* says whether the link is half duplex; if None, *both_ways* decides.
+    """
     half = both_ways < HALF if half is None else half
     return min(MOST_ACK_SHARE, (0.5 if half else 1.0) / both_ways - 1)
 
 
 def _add_spread(document: dict[str, Any], calibration: Calibration) -> None:
+    """Fit each round separately, and write its ratios to the fit of all rounds into *document*."""
     rounds = calibration.rounds
     own = {number: [row for row in rounds.rows if row.number == number] for number in rounds.kept}
     each = [fitted(calibration.topology, rows, rounds, 0.0) for rows in own.values()]
@@ -138,6 +149,7 @@ def _add_spread(document: dict[str, Any], calibration: Calibration) -> None:
 
 
 def _of_link(link: LinkFit, found: Sequence[LinkFit]) -> dict[str, list[float]]:
+    """Return key -> one factor of *link* per round, from *found*, the fits of the rounds."""
     measured = {"latency": _factors(link.latency_s, [fit.latency_s for fit in found])}
     if link.is_bottleneck:
         measured["bandwidth"] = _factors(link.bandwidth_Bps.value, [fit.bandwidth_Bps.value for fit in found])
@@ -147,6 +159,7 @@ def _of_link(link: LinkFit, found: Sequence[LinkFit]) -> dict[str, list[float]]:
 
 
 def _of_node(node: NodeFit, found: Sequence[NodeFit]) -> dict[str, list[float]]:
+    """Return key -> one factor of *node* per round, from *found*, the fits of the rounds."""
     measured = {}
     for key in ("send_overhead", "recv_overhead"):
         values: list[MeasuredValue | None] = [getattr(fit, f"{key}_s") for fit in (node, *found)]
@@ -158,18 +171,22 @@ def _of_node(node: NodeFit, found: Sequence[NodeFit]) -> dict[str, list[float]]:
 
 
 def _work_s(node: NodeFit) -> float:
-    """Return the work of one step: the mean where a kind of work was measured in several sizes."""
+    """Return the seconds of a step's work: the sum over kinds of the mean over measured sizes."""
     return sum(fmean(value.value for value in points.values()) for points in node.work.values() if points)
 
 
 def _factors(whole: float, rounds: Sequence[float]) -> list[float]:
-    """Return the factor of each round, at most the limit of a topology: a disturbed round can fit an absurd rate."""
+    """Return the ratio of each round's value to *whole*, at most MOST_FACTOR.
+
+    Fits of single rounds can be absurd. All ratios are 1 if *whole* is too small.
+    """
     return [min(value / whole, MOST_FACTOR) for value in rounds] if whole >= LEAST_S else [1.0] * len(rounds)
 
 
 def calibrated_text(calibration: Calibration, day: date) -> str:
     """Return the topology file: the day, medians and ranges as comments, then the document."""
-    document, rounds = calibrated_document(calibration), calibration.rounds
+    document = calibrated_document(calibration)
+    rounds = calibration.rounds
     heading = [
         f"Measured on {day.isoformat()} in {calibration.elapsed_s:.0f} s by `simcluster calibrate`.",
         "Medians, in brackets the quartiles; of a link the extremes over the ways that it is the slowest link of.",
@@ -183,7 +200,7 @@ def calibrated_text(calibration: Calibration, day: date) -> str:
 
 
 def describe(calibration: Calibration) -> list[str]:
-    """Return the measurements, one line each: paths, links, nodes."""
+    """Return the measurements of paths, links and nodes, one line each."""
     workers = calibration.topology.workers
     lines = [
         f"way {workers[way.a]} to {workers[way.b]}: {_seconds(way.startup_s)} and {_rate(way.bandwidth_Bps)}, "
@@ -210,7 +227,7 @@ def _seconds(value: MeasuredValue) -> str:
 
 
 def _time(seconds: float) -> str:
-    seconds = round(seconds, 9)  # the difference of two equal times may leave a rounding error
+    seconds = round(seconds, 9)  # The difference of two equal times may be a rounding error.
     return f"-{format_latency(-seconds)}" if seconds < 0 else format_latency(seconds)
 
 

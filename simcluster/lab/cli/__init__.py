@@ -1,1 +1,1 @@
-"""The command line of the lab: a file for each command."""
+"""The command line of the lab: one file per command."""

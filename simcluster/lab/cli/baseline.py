@@ -1,8 +1,7 @@
-"""The command `simcluster baseline`: an experiment in, a comparison with one node out."""
+"""The command `simcluster baseline`: compare an experiment with one node."""
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 from typing import Annotated
 
@@ -10,7 +9,7 @@ from typer import Option
 
 from simcluster.cli.terminal import options
 from simcluster.cli.terminal.help import OUTPUT
-from simcluster.cli.terminal.options import Json, Sets, overrides
+from simcluster.cli.terminal.options import Json, Sets, overrides, print_json
 from simcluster.cli.terminal.show import warnings_told
 from simcluster.process.loading import torch_loads
 
@@ -30,8 +29,8 @@ def baseline(
 ) -> None:
     """Compare an experiment with the same samples on one node, or a script with itself as the only rank.
 
-    The speed-up and the efficiency; for an algorithm, also whether the weights are the same or how far from it. In the
-    simulator.
+    Both runs are simulated. The result is the speed-up and the efficiency; for an algorithm, also
+    the distance between the weights.
     """
     with torch_loads():
         from simcluster.lab.explain.baseline import baseline as compare
@@ -42,6 +41,6 @@ def baseline(
             overrides=overrides(sets),
         )  # fmt: skip
     if as_json:
-        print(json.dumps(found.to_dict(), indent=2))
+        print_json(found.to_dict())
     else:
         print(*found.sentences(), sep="\n")

@@ -2,21 +2,22 @@
 
 from __future__ import annotations
 
+import ast
 import json
-from typing import Annotated
+from importlib import resources
+from typing import Annotated, Any
 
 import typer
 from typer import Option
 
-from simcluster.cli.terminal.complete import operations, schedules
-from simcluster.cli.terminal.options import Json, NetworkSeed, named, names_of, overrides
+from simcluster.cli.terminal.options import Json, NetworkSeed, named, names_of, overrides, with_defaults
 
 SUMMARY = "Time a collective, served models, the simulator, or real transports."
 
 
 def add_bench_commands(family: typer.Typer) -> None:
-    """Add the commands after `simcluster bench` to *family*."""
-    for function in (simulator, collective, transport):
+    """Add the subcommands of `simcluster bench` to *family*."""
+    for function in (simulator, with_defaults(collective), transport):
         family.command()(function)
 
 
@@ -39,6 +40,35 @@ def simulator(
     print(f"ring all-reduce of {size_bytes:,} bytes on {nodes} nodes: {result['elapsed_s']:.9g} s of virtual time")
     print(f"  {result['messages']:,} messages in {result['wall_s']:.2f} s of wall time: {per_message_us:.1f} us each")
     print(f"  peak memory {result['peak_rss_mb']:.0f} MB")
+
+
+def operations() -> list[str]:
+    """Return the completions of `--op`: all operations."""
+    return list(_schedules())
+
+
+def schedules(ctx: typer.Context) -> list[str]:
+    """Return the completions of `--schedule`.
+
+    They are the schedules of the operation given by `--op`, or all schedules if there is none.
+    """
+    found = _schedules()
+    of_one = found.get(ctx.params.get("op", ""))
+    return of_one if of_one is not None else sorted({name for names in found.values() for name in names})
+
+
+def _schedules() -> dict[str, list[str]]:
+    """Return operation -> its schedules.
+
+    They are parsed from the source, since importing it would import torch.
+    """
+    source = (resources.files("simcluster") / "collectives" / "schedules.py").read_text(encoding="utf-8")
+    body: list[Any] = ast.parse(source).body
+    table: Any = next(one.value for one in body if isinstance(one, ast.AnnAssign) and isinstance(one.value, ast.Dict))
+    return {
+        operation.value: [name.value for name in known.keys]
+        for operation, known in zip(table.keys, table.values, strict=True)
+    }
 
 
 def collective(
@@ -86,7 +116,8 @@ def transport(
 ) -> None:
     """Time real nodes on this machine against gloo.
 
-    Ring all-reduce, and a push to a parameter server followed by a pull, alternating with torch.distributed.
+    The operations are a ring all-reduce, and a push to a parameter server followed by a pull.
+    Repetitions alternate with torch.distributed.
     """
     from simcluster.lab.bench.transport import bench_transport
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from datetime import date
 from pathlib import Path
 from typing import Annotated
@@ -19,10 +18,11 @@ from simcluster.cli.terminal.options import (
     named_argument,
     names_of,
     overrides,
+    print_json,
     real_options,
 )
 from simcluster.cli.terminal.show import check_target, write_file
-from simcluster.errors import Problem, UsageError, nearest
+from simcluster.errors import UsageError, nearest
 from simcluster.process.loading import torch_loads
 
 
@@ -54,11 +54,11 @@ def calibrate(
     from simcluster.topology import load
 
     if backend not in names("backends"):
-        raise UsageError(Problem("--backend", repr(backend), f"a backend: {nearest(backend, names('backends'))}"))
+        raise UsageError("--backend", repr(backend), f"a backend: {nearest(backend, names('backends'))}")
     cluster = load(topology)
     target = check_target(out or Path(f"{cluster.name}-measured.yaml"))
     if target.exists() and Path(topology).exists() and target.samefile(topology):
-        raise UsageError(Problem("--out", str(target), "a file other than the one that is measured"))
+        raise UsageError("--out", str(target), "a file other than the one that is measured")
     block = {"path" if ":" in workload else "name": workload}
     calibration = measure(
         cluster, backend=backend, workload=None if workload == "none" else block, overrides=overrides(sets),
@@ -66,7 +66,7 @@ def calibrate(
     )  # fmt: skip
     write_file(target, calibrated_text(calibration, date.today()))
     if as_json:
-        print(json.dumps(calibrated_document(calibration), indent=2))
+        print_json(calibrated_document(calibration))
     else:
         print("\n".join(describe(calibration)))
         print(target)

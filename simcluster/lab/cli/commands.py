@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from simcluster.cli.commands import CommandLine
 from simcluster.cli.terminal.help import CLUSTERS, RESULTS, RUNS, START
+from simcluster.cli.terminal.options import with_defaults
 from simcluster.lab.cli.baseline import baseline
 from simcluster.lab.cli.bench import SUMMARY, add_bench_commands
 from simcluster.lab.cli.calibrate import calibrate
@@ -19,17 +20,14 @@ from simcluster.lab.cli.verify import verify
 
 
 def add_commands(commands: CommandLine) -> None:
-    """Add them to *commands*."""
-    commands.add(RUNS, sweep)
-    commands.add(RUNS, whatif)
-    commands.add(RUNS, baseline)
-    commands.add(RUNS, verify)
-    commands.add(START, mcp)
-    commands.add(RESULTS, report)
-    commands.add(RESULTS, figure)
-    commands.add(RESULTS, explain)
-    commands.add(RESULTS, ui)
-    commands.add(RESULTS, export)
-    commands.add(RESULTS, replay)
-    commands.add(CLUSTERS, calibrate)
+    """Add the commands of the lab to *commands*."""
+    panels = {
+        RUNS: (*(with_defaults(one, by_sets=True) for one in (sweep, whatif, baseline)), verify),
+        START: (mcp,),
+        RESULTS: (report, figure, explain, ui, export, replay),
+        CLUSTERS: (with_defaults(calibrate),),
+    }
+    for panel, functions in panels.items():
+        for function in functions:
+            commands.add(panel, function)
     add_bench_commands(commands.family("bench", CLUSTERS, SUMMARY))

@@ -1,4 +1,4 @@
-"""The command `simcluster explain`: an algorithm or a run in, sentences out."""
+"""The command `simcluster explain`: explain an algorithm or a run in sentences."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from typing import Annotated
 from typer import Option
 
 from simcluster.cli.terminal.options import Json, named_argument, names_of, overrides
-from simcluster.errors import Problem, UsageError
+from simcluster.errors import UsageError
 
 
 def explain(
@@ -30,8 +30,8 @@ def explain(
 ) -> None:
     """Explain an algorithm or a run in sentences.
 
-    An algorithm: what it does, its phases, what travels where and how many bytes, its settings, the paper. A run: where
-    the time went, the slowest node and link, what would help most, what to look at next.
+    For an algorithm: what it does, its phases, its traffic, its settings and the paper. For a run:
+    where the time went, the slowest node and link, what would help most, and what to look at next.
     """
     from simcluster.lab.explain.algorithm import ExplainedAlgorithm, explain_algorithm
     from simcluster.lab.explain.run import ExplainedRun, explain_run
@@ -39,7 +39,7 @@ def explain(
     found: ExplainedAlgorithm | ExplainedRun
     if Path(what).is_dir():
         if nodes is not None or sets:
-            raise UsageError(Problem("--nodes" if nodes is not None else "--set", "a run", "it only for an algorithm"))
+            raise UsageError("--nodes" if nodes is not None else "--set", "a run", "it only for an algorithm")
         found = explain_run(Path(what))
     else:
         found = explain_algorithm(what, 4 if nodes is None else nodes, overrides(sets))

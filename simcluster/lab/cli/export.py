@@ -1,4 +1,4 @@
-"""The command `simcluster export`: runs and sweeps to MLflow, Weights & Biases, TensorBoard."""
+"""The command `simcluster export`: write runs and sweeps to MLflow, W&B or TensorBoard."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def export(
 ) -> None:
     """Write runs and sweeps to a tracker.
 
-    Those already written there are skipped.
+    Runs that the tracker already has are skipped.
     """
     from simcluster.lab.tracking import check
     from simcluster.results import load_run, load_sweep

@@ -1,4 +1,4 @@
-"""The command `simcluster figure`: the folder of a run, a sweep or a what-if in, one figure file out."""
+"""The command `simcluster figure`: draw one figure of a run, a sweep or a what-if to a file."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typer import Argument, Option
 
 from simcluster.cli.terminal.options import overrides
 from simcluster.cli.terminal.show import check_target, wrapped, write_file
-from simcluster.errors import Problem, UsageError
+from simcluster.errors import UsageError
 
 SUFFIXES = (".svg", ".pdf", ".png", ".html")
 
@@ -44,12 +44,13 @@ def figure(
     check_named(figures, name, given := overrides(settings, name))
     if out is None or out.suffix.lower() not in SUFFIXES:
         found = str(out) if out is not None else "nothing"
-        raise UsageError(Problem("--out", found, f"a file that ends in {', '.join(SUFFIXES)}"))
+        raise UsageError("--out", found, f"a file that ends in {', '.join(SUFFIXES)}")
     drawn = figures[name](**given)
     if out.suffix.lower() == ".html":
         from simcluster.lab.reports.html_page import page, section
 
-        title, place = f"{name} of {folder.name}", '<div class="figure" data-figure="figure"></div>'
+        title = f"{name} of {folder.name}"
+        place = '<div class="figure" data-figure="figure"></div>'
         out = check_target(out)
         write_file(out, page(title, section(title, "", place), {"figure": drawn}))
     else:

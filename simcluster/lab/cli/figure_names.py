@@ -1,4 +1,4 @@
-"""The figures of a folder, by name, for `simcluster figure`."""
+"""The figures that `simcluster figure` can draw of a folder, by name."""
 
 from __future__ import annotations
 
@@ -23,9 +23,10 @@ Draw = Callable[..., "go.Figure"]
 
 
 def figures_of(folder: Path, others: Sequence[Path] = ()) -> dict[str, Draw]:
-    """Return every figure that *folder* may have, by name; with *others*, those of several runs.
+    """Return name -> figure for every figure of *folder*.
 
-    Raise UsageError if a folder is none of a run, a sweep or a what-if.
+    With *others*, return the figures that compare all these runs. Raise UsageError if a folder
+    holds no run, sweep or what-if.
     """
     if others:
         runs = [load_run(path) for path in (folder, *others)]
@@ -39,11 +40,11 @@ def figures_of(folder: Path, others: Sequence[Path] = ()) -> dict[str, Draw]:
 
 
 def check_named(figures: Mapping[str, Draw], name: str, settings: Mapping[str, Any]) -> None:
-    """Raise UsageError with everything wrong if the figure *name* cannot take *settings* as keyword arguments."""
+    """Raise UsageError, with all problems, if the figure *name* does not accept *settings*."""
     import pydantic
 
     if name not in figures:
-        raise UsageError(Problem("figure", repr(name), f"a figure of this folder: {nearest(name, figures)}"))
+        raise UsageError("figure", repr(name), f"a figure of this folder: {nearest(name, figures)}")
     draw = figures[name]
     known = inspect.signature(draw).parameters
     hints = get_type_hints(_function(draw), localns={"RunFolder": RunFolder})
@@ -67,7 +68,7 @@ def check_named(figures: Mapping[str, Draw], name: str, settings: Mapping[str, A
 
 
 def about(draw: Draw) -> str:
-    """Return a figure's one-sentence description and its settings."""
+    """Return the first sentence of a figure's docstring, followed by its settings in parentheses."""
     text = " ".join((inspect.getdoc(_function(draw)) or "").replace("*", "").split())
     settings = ", ".join(inspect.signature(draw).parameters)
     return text.partition(". ")[0].rstrip(".") + (f" ({settings})" if settings else "")

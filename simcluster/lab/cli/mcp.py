@@ -8,7 +8,7 @@ from typing import Annotated
 
 from typer import Option
 
-from simcluster.errors import Problem, UsageError
+from simcluster.errors import UsageError
 from simcluster.process.installed import install_extra
 
 
@@ -21,14 +21,14 @@ def mcp(
     """Serve tools of the Model Context Protocol on stdin and stdout (extra mcp)."""
     from importlib.util import find_spec
 
-    from simcluster.lab.mcp_server.desk import ToolDesk
+    from simcluster.lab.mcp_server.tool_desk import ToolDesk
 
     if find_spec("mcp") is None:
-        raise UsageError(Problem("mcp", "no package mcp", f"it to be installed: {install_extra('mcp')}"))
+        raise UsageError("mcp", "no package mcp", f"it to be installed: {install_extra('mcp')}")
     from simcluster.lab.mcp_server.server import make_server
 
     desk = ToolDesk(root, budget)
-    os.chdir(root)  # what relative paths refer to
+    os.chdir(root)  # Clients name files relative to the root.
     try:
         make_server(desk).run("stdio")
     finally:

@@ -1,15 +1,14 @@
-"""The command `simcluster replay`: a real run again, in its recorded order."""
+"""The command `simcluster replay`: repeat a real run in the simulator, in its recorded order."""
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 from typing import Annotated
 
 from typer import Argument, Option
 
-from simcluster.cli.terminal.options import Json, Report, overrides
-from simcluster.errors import Problem, UsageError
+from simcluster.cli.terminal.options import Json, Report, overrides, print_json
+from simcluster.errors import UsageError
 
 
 def replay(
@@ -27,17 +26,17 @@ def replay(
     """Replay a real run in its recorded order, and compare."""
     if what_if:
         if out is not None:
-            raise UsageError(Problem("--out", str(out), "no --out with --what-if, which only predicts times"))
+            raise UsageError("--out", str(out), "no --out with --what-if, which only predicts times")
         from simcluster.lab.replays.whatif import what_if as ask
 
         answer = ask(run, overrides(what_if, "--what-if"))
-        print(json.dumps(answer.as_dict(), indent=2) if as_json else answer.in_words())
+        print_json(answer.as_dict()) if as_json else print(answer.in_words())
         return
     from simcluster.lab.replays.run import replay as play
 
     replayed = play(run, out=out, report=report)
     if as_json:
-        print(json.dumps(replayed.as_dict(), indent=2))
+        print_json(replayed.as_dict())
         return
     nodes = len(replayed.weights)
     print(

@@ -1,4 +1,4 @@
-"""The command `simcluster report`: the pages of a run or of a sweep, again."""
+"""The command `simcluster report`: write the pages of a run or a sweep again."""
 
 from __future__ import annotations
 

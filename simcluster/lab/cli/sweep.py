@@ -1,8 +1,7 @@
-"""The commands `simcluster sweep` and `whatif`: an experiment in, a folder of many runs and what they say out."""
+"""The commands `simcluster sweep` and `whatif`: run an experiment many times, and evaluate."""
 
 from __future__ import annotations
 
-import json
 import sys
 from collections.abc import Sequence
 from pathlib import Path
@@ -22,7 +21,7 @@ if TYPE_CHECKING:
     from simcluster.lab.sweeps import PlannedSweep
 
 ESTIMATE_S = 7 * 86400
-"""Points take seconds to hours: the time left is estimated from all of them."""
+"""Window of finished points for the estimate of the remaining time: a point takes seconds to hours."""
 
 SHOWN_ROWS = 20
 SHOWN = ("status", "elapsed_s", "loss", "accuracy", "time_to_target_s", "bytes_sent", "staleness_mean")
@@ -108,12 +107,17 @@ def _print_notes(done: PlannedSweep, targets: Sequence[str]) -> None:
 
 
 def _print(done: PlannedSweep) -> None:
+    from simcluster.lab.reports.sweeps.likely import likely
+
     frame = done.table
     measured = (name for name in SHOWN if name in frame and frame[name].notna().any())
-    columns = list(dict.fromkeys(("seed", *done.columns, *measured)))  # a seed may be swept, too
+    # Drop duplicates: the seed may be a swept column too.
+    columns = list(dict.fromkeys(("seed", *done.columns, *measured)))
     print(frame[columns].head(SHOWN_ROWS).to_string(index=False))
     if len(frame) > SHOWN_ROWS:
         print(f"... and {len(frame) - SHOWN_ROWS} more")
+    for sentence in likely(frame, [key for key in done.columns if key != "seed"]):
+        print(sentence)
     if done.failed:
         first = frame[frame["status"] != "done"].iloc[0]
         print(f"{done.failed} of {len(frame)} points failed; the first, point {first['point']}: {first['error']}")
@@ -159,8 +163,8 @@ def whatif(
 ) -> None:
     """Find an experiment's bottleneck, and what to buy.
 
-    Every link, device and setting of an experiment, or of the run of a torch.distributed script, is changed, one at a
-    time.
+    Every link, device and setting of the experiment (or of a torch.distributed script's run) is
+    changed, one at a time.
     """
     with torch_loads():
         from simcluster.lab.what_if.run import whatif as ask
@@ -174,7 +178,7 @@ def whatif(
             progress=progress,
         )  # fmt: skip
     if as_json:
-        print(json.dumps(found.to_dict(), indent=2))
+        options.print_json(found.to_dict())
         return
     print(found.answer)
     for name in ("whatif.csv", "report.html"):

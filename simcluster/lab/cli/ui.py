@@ -1,4 +1,4 @@
-"""The command `simcluster ui`: one page for the runs of a folder."""
+"""The command `simcluster ui`: serve a page that shows the runs of a folder."""
 
 from __future__ import annotations
 
@@ -8,20 +8,17 @@ import sys
 import threading
 from collections.abc import Collection
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 from typer import Argument, Option
 
 from simcluster.backend import real_nodes
 from simcluster.cli.terminal.options import AllowHost, ServeTls
-from simcluster.errors import Problem, UsageError
+from simcluster.errors import UsageError
 from simcluster.paths.given_path import given_path
 from simcluster.process.installed import OF_PAGES, install_extra
 from simcluster.process.platforms import need_unix
-from simcluster.web.requests import is_loopback
-
-if TYPE_CHECKING:
-    from simcluster.web.requests import App
+from simcluster.web.requests import App, is_loopback
 
 
 def ui(
@@ -41,14 +38,14 @@ def ui(
     need_unix("the page")
     root = given_path(folder, "folder")
     if absent := [name for name in OF_PAGES if importlib.util.find_spec(name) is None]:
-        raise UsageError(Problem("ui", f"no {', '.join(absent)}", f"it to be installed: {install_extra('api')}"))
+        raise UsageError("ui", f"no {', '.join(absent)}", f"it to be installed: {install_extra('api')}")
     if not root.is_dir():
         from simcluster.runs.destination import check_writable
 
         check_writable(root, "folder")
         print(f"note: no folder {root}; an empty one is made", file=sys.stderr)
     from simcluster.lab.ui.app import make_app
-    from simcluster.lab.ui.children import Children
+    from simcluster.lab.ui.run_children import Children
     from simcluster.lab.ui.shelf import RunShelf
     from simcluster.web.login import Login, invitation
 
@@ -58,7 +55,8 @@ def ui(
         print(invitation(server.page_url, code), flush=True)
 
     children = Children(root)
-    # Under another name, a proxy may lead from elsewhere to loopback.
+    # Require a login unless every name is loopback: under another name, a proxy may forward
+    # requests from other machines to this one.
     entrance = Login(said) if login or not all(map(is_loopback, [host, *names])) else None
 
     def app_for(hosts: Collection[str]) -> App:
@@ -79,5 +77,5 @@ def ui(
 
 
 def _warm_up() -> None:
-    """Import what the first figure would wait for."""
+    """Import the plotting modules, so that the first figure does not wait for the import."""
     importlib.import_module("simcluster.lab.reports.plots")

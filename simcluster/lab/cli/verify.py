@@ -1,16 +1,15 @@
-"""The command `simcluster verify`: an algorithm in, a table of its verified properties out."""
+"""The command `simcluster verify`: test an algorithm, and print a table of its properties."""
 
 from __future__ import annotations
 
-import json
 import shutil
 from typing import Annotated, Any
 
 import typer
 from typer import Option
 
-from simcluster.cli.terminal.options import Json, named, named_argument, names_of, overrides
-from simcluster.errors import Problem, UsageError
+from simcluster.cli.terminal.options import Json, named, named_argument, names_of, overrides, print_json
+from simcluster.errors import UsageError
 from simcluster.process.loading import torch_loads
 
 
@@ -48,15 +47,15 @@ def verify(
 
     settings, changes = _settings(sets)
     if changes and workload is None:
-        raise UsageError(Problem("--set workload", ", ".join(changes), "--workload, too: these are its settings"))
+        raise UsageError("--set workload", ", ".join(changes), "--workload, too: these are its settings")
     try:
         sizes = None if nodes is None else sorted({int(part) for part in nodes.split(",")})
     except ValueError:
-        raise UsageError(Problem("--nodes", repr(nodes), "whole numbers and commas, like 1,2,3")) from None
+        raise UsageError("--nodes", repr(nodes), "whole numbers and commas, like 1,2,3") from None
     wanted = {**workload_block(workload), **changes} if changes and workload is not None else workload
     found = hold(algorithm, workload=wanted, settings=settings, nodes=sizes, backend=backend, seed=seed, quick=quick)
     if as_json:
-        print(json.dumps(found.to_dict(), indent=2))
+        print_json(found.to_dict())
     else:
         print(found.table(shutil.get_terminal_size((120, 24)).columns))
     raise typer.Exit(0 if found.ok else 1)
@@ -69,6 +68,6 @@ def _settings(sets: list[str] | None) -> tuple[dict[str, Any], dict[str, Any]]:
     for key, value in overrides(sets).items():
         block, dot, name = key.rpartition(".")
         if dot and block not in ("algorithm", "workload"):
-            raise UsageError(Problem(f"--set {key}", "", "NAME=VALUE, algorithm.NAME=VALUE or workload.NAME=VALUE"))
+            raise UsageError(f"--set {key}", "", "NAME=VALUE, algorithm.NAME=VALUE or workload.NAME=VALUE")
         (workload if block == "workload" else algorithm)[name] = value
     return algorithm, workload

@@ -1,1 +1,1 @@
-"""Explains an algorithm, or what happened in a run, in sentences; compares an experiment with one node."""
+"""Explain an algorithm or a run in sentences; compare an experiment with one node."""

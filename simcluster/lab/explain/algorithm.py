@@ -1,7 +1,8 @@
-"""An algorithm in sentences: what it does and the paper, its phases, what travels, its settings.
+"""Explain an algorithm in sentences: its purpose, paper, phases, messages and settings.
 
-The words are those of its source. What travels is counted in two short simulated runs without numerics: the messages of
-the longer one that the shorter one lacks are those of the steps between them.
+The sentences come from the algorithm's source. Messages are counted in two short simulated runs
+without numerics: the difference between the longer and the shorter run is the traffic of the
+additional steps.
 """
 
 from __future__ import annotations
@@ -10,41 +11,44 @@ import inspect
 import re
 import sys
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import Any, Final
+from typing import Any
 
 from simcluster.algorithms import ALGORITHMS
 from simcluster.documents.user_code import load_function, spelling
-from simcluster.errors import Problem, UsageError, nearest
+from simcluster.errors import UsageError, nearest
 from simcluster.experiment.run import run
 from simcluster.results import Run
 from simcluster.runs import words
 
-MOST_NODES: Final = 32
-STEPS: Final = 4
-MOST_STEPS: Final = 200
-"""The steps of the shorter run, more if a setting counts steps; a limit on them."""
+MOST_NODES = 32
+STEPS = 4
+MOST_STEPS = 200
+"""Default and limit of the shorter run's steps.
 
-COUNTED: Final = ("interval", "pull_interval", "warmup")
+Settings that count steps can require more than the default.
+"""
+
+COUNTED = ("interval", "pull_interval", "warmup")
 """Settings that count steps."""
 
-MOST_WORDS: Final = 10_000
-"""Limit on the characters that are taken of a docstring or of comments."""
+MOST_WORDS = 10_000
+"""Limit on the characters read from a docstring."""
 
-NO_WORDS: Final = "it has no docstring, so what follows is only counted, in short runs without numerics."
-"""The sentence for an algorithm that neither its function nor its file describes."""
+NO_WORDS = "it has no docstring, so what follows is only counted, in short runs without numerics."
+"""The sentence for an algorithm without a docstring on its function or its file."""
 
-_PHASE: Final = re.compile(r"^ *# (Phases? [\d, and]+), ([^:\n]+): ((?:.*)(?:\n *# (?!Phase).*)*)", re.MULTILINE)
-_IN_DOCSTRING: Final = re.compile(r'"""(Phases? [\d, and]+)(): ((?:[^"]|"(?!""))*)"""')
-_MENTION: Final = r"\*{name}\*[^.]*?: "
+_PHASE = re.compile(r"^ *# (Phases? [\d, and]+), ([^:\n]+): ((?:.*)(?:\n *# (?!Phase).*)*)", re.MULTILINE)
+_IN_DOCSTRING = re.compile(r'"""(Phases? [\d, and]+)(): ((?:[^"]|"(?!""))*)"""')
+_MENTION = r"\*{name}\*[^.]*?: "
 
 
 @dataclass(frozen=True)
 class Phase:
-    """A phase as a comment or a docstring of the source states it; *name* may be empty."""
+    """A phase, as described by a comment or a docstring of the source; *name* may be empty."""
 
     number: str
     name: str
@@ -61,8 +65,11 @@ class DocumentedSetting:
 
 
 @dataclass(frozen=True)
-class Traffic:
-    """Messages of one kind, by the first words of their tags: a step's, of all nodes together, and their *way*."""
+class MessageTraffic:
+    """The messages of one kind that all nodes together send.
+
+    *what* is the common first words of their tags; *way* says which ranks send to which.
+    """
 
     what: str
     way: str
@@ -72,7 +79,10 @@ class Traffic:
 
 @dataclass(frozen=True)
 class ExplainedAlgorithm:
-    """Everything about an algorithm on *nodes* nodes; *model_bytes* are those of the model that was sent for it."""
+    """The explanation of an algorithm on *nodes* nodes.
+
+    *model_bytes* is the size of the model in the runs whose messages are counted.
+    """
 
     name: str
     summary: str
@@ -82,10 +92,10 @@ class ExplainedAlgorithm:
     settings: tuple[DocumentedSetting, ...]
     nodes: int
     model_bytes: int
-    traffic: tuple[Traffic, ...]
+    traffic: tuple[MessageTraffic, ...]
 
     def sentences(self) -> list[str]:
-        """Return the explanation, a paragraph per entry."""
+        """Return the explanation, one paragraph per entry."""
         found = [f"{self.name}: {self.about or self.summary or NO_WORDS}"]
         if self.about and self.summary:
             found.append(self.summary)
@@ -100,6 +110,7 @@ class ExplainedAlgorithm:
         return [*found, f"Source: {self.paper}"] if self.paper else found
 
     def _wire(self) -> str:
+        """Describe the total traffic of a step."""
         if not self.traffic:
             return f"With {words.plural(self.nodes, 'node')}, nothing is sent."
         total = sum(one.bytes_per_step for one in self.traffic)
@@ -113,26 +124,28 @@ class ExplainedAlgorithm:
         return f"{size / self.model_bytes:.3g} M"
 
     def to_dict(self) -> dict[str, Any]:
-        """Return everything as JSON has it."""
+        """Return the explanation as JSON-compatible values."""
         return {"kind": "algorithm", **asdict(self), "sentences": self.sentences()}
 
 
 def explain_algorithm(name: str, nodes: int = 4, settings: Mapping[str, Any] | None = None) -> ExplainedAlgorithm:
-    """Explain the algorithm *name*, or "file.py:function", on *nodes* nodes with *settings*. Raise UsageError."""
+    """Explain the algorithm *name*, or "file.py:function", on *nodes* nodes with *settings*.
+
+    Raise UsageError for an unknown algorithm, an invalid number of nodes or invalid settings.
+    """
     if not 0 < nodes <= MOST_NODES:
-        raise UsageError(Problem("--nodes", str(nodes), f"a number from 1 to {MOST_NODES}"))
+        raise UsageError("--nodes", str(nodes), f"a number from 1 to {MOST_NODES}")
     function = _function(name)
     module = sys.modules[function.__module__] if name in ALGORITHMS else None
     source = inspect.getsource(function if module is None else module)
     text = _paragraphs(function.__globals__.get("__doc__") if module is None else inspect.getdoc(module))
     own = _paragraphs(inspect.getdoc(function))
     parameters = inspect.signature(function).parameters.values()
+    defaults = {one.name: one.default for one in parameters if one.kind is inspect.Parameter.KEYWORD_ONLY}
     given = dict(settings or {})
-    names = [one.name for one in parameters if one.kind is inspect.Parameter.KEYWORD_ONLY]
     found = [
-        DocumentedSetting(one.name, given.get(one.name, one.default), _about(one.name, names, " ".join(own)))
-        for one in parameters
-        if one.kind is inspect.Parameter.KEYWORD_ONLY
+        DocumentedSetting(name, given.get(name, default), _about(name, defaults, " ".join(own)))
+        for name, default in defaults.items()
     ]
     block = {"name" if name in ALGORITHMS else "path": name, **given}
     model_bytes, traffic = _traffic(block, nodes, _steps_of(found))
@@ -154,7 +167,7 @@ def _function(name: str) -> Callable[..., Any]:
         return ALGORITHMS[name]
     if ":" not in name:
         expected = f"the folder of a run, {spelling(name)}, or an algorithm: {nearest(name, ALGORITHMS)}"
-        raise UsageError(Problem("ALGORITHM|RUN", repr(name), expected))
+        raise UsageError("ALGORITHM|RUN", repr(name), expected)
     return load_function(name, Path.cwd(), "ALGORITHM")[0]
 
 
@@ -163,6 +176,7 @@ def _paragraphs(text: str | None) -> list[str]:
 
 
 def _phases(source: str) -> list[Phase]:
+    """Return the phases in *source*, in order; the first description of each phase counts."""
     found = [
         Phase(number, name, " ".join(re.sub(r"\n *#", " ", text).split()))
         for number, name, text in (*_PHASE.findall(source), *_IN_DOCSTRING.findall(source))
@@ -171,8 +185,12 @@ def _phases(source: str) -> list[Phase]:
     return sorted(first, key=lambda phase: re.findall(r"\d+", phase.number))
 
 
-def _about(name: str, names: Sequence[str], text: str) -> str:
-    """Return what a docstring's *text* says after `*name*:`, up to the next of *names*; else the sentence with it."""
+def _about(name: str, names: Iterable[str], text: str) -> str:
+    """Return what *text*, a docstring, says about the setting *name*.
+
+    This is the text after `*name*:`, up to the next of *names*. If there is none, return the
+    sentence that mentions the setting.
+    """
     begin = re.search(_MENTION.format(name=name), text)
     if begin is None:
         mentions = (part for part in re.split(r"(?<=\.) ", text) if f"*{name}*" in part)
@@ -187,18 +205,21 @@ def _plain(text: str) -> str:
 
 
 def _shown(default: Any) -> str:
-    return "required" if default is inspect.Parameter.empty else "none" if default is None else str(default)
+    if default is inspect.Parameter.empty:
+        return "required"
+    return "none" if default is None else str(default)
 
 
 def _steps_of(settings: Sequence[DocumentedSetting]) -> int:
-    """Return steps after which every setting that counts them, such as an interval, has come to effect."""
+    """Return enough steps for all settings that count steps to take effect, at most MOST_STEPS."""
     counts = [one.default for one in settings if one.name in COUNTED and type(one.default) is int]
     return min(MOST_STEPS, max([STEPS, *counts]))
 
 
-def _traffic(algorithm: Mapping[str, Any], nodes: int, steps: int) -> tuple[int, list[Traffic]]:
-    """Return (the bytes of the model, what travels in a step)."""
-    model = {"name": "gpt", "layers": nodes, "width": 8 * nodes, "heads": nodes, "context": 8, "batch_size": 4}
+def _traffic(algorithm: Mapping[str, Any], nodes: int, steps: int) -> tuple[int, list[MessageTraffic]]:
+    """Return (bytes of the model, one step's traffic by kind of message)."""
+    shape: dict[str, Any] = {"layers": nodes, "width": 8 * nodes, "heads": nodes, "context": 8}
+    model = {"name": "gpt", **shape, "batch_size": 4}
     topology = {"generator": "star", "workers": nodes}
     with TemporaryDirectory(prefix="simcluster-explain-") as home:
         short, long = (
@@ -218,46 +239,47 @@ def _traffic(algorithm: Mapping[str, Any], nodes: int, steps: int) -> tuple[int,
             messages[what] += count
             sizes[what] += count * size
     found = [
-        Traffic(what, _way(pairs[what], nodes), messages[what] / steps, sizes[what] / steps)
+        MessageTraffic(what, _way(pairs[what], nodes), messages[what] / steps, sizes[what] / steps)
         for what in sorted(pairs, key=lambda what: -sizes[what])
         if messages[what] > 0
     ]
-    return _model_bytes(nodes), found
-
-
-def _model_bytes(nodes: int) -> int:
     from simcluster.workloads.models.gpt import gpt
 
-    return sum(shape.nbytes for shape in gpt(layers=nodes, width=8 * nodes, heads=nodes, context=8).sketch.parameters)
+    return sum(tensor.nbytes for tensor in gpt(**shape).sketch.parameters), found
 
 
 def _sent(done: Run) -> Counter[tuple[str, int, int, int]]:
-    """Count the messages of a run by (kind, source, target, bytes)."""
+    """Return (kind, source, target, bytes) -> the number of such messages in a run."""
     return Counter(
         (_kind(span.tag), rank, span.peer, span.size_bytes) for rank, span in done.spans if span.kind == "send"
     )
 
 
 def _kind(tag: str) -> str:
-    """Return the words of a tag before its numbers: "gradients" of "gradients/3/scatter0"."""
+    """Return the words of a tag before its numbers: "gradients" for "gradients/3/scatter0"."""
     return re.split(r"/|\d", tag)[0].strip() or tag
 
 
 def _way(pairs: set[tuple[int, int]], nodes: int) -> str:
-    """Describe which ranks send to which."""
+    """Describe which ranks send to which other ranks."""
     everyone = {(a, b) for a in range(nodes) for b in range(nodes) if a != b}
     ring = {(rank, (rank + 1) % nodes) for rank in range(nodes)}
+    gathered = {(rank, 0) for rank in range(1, nodes)}
+    line = {(rank, rank + 1) for rank in range(nodes - 1)}
     known = {
         "between the two nodes": everyone if nodes == 2 else set(),
         "each node to the next one, around a ring": ring,
         "each node to every other one": everyone,
-        "each node to rank 0": {(rank, 0) for rank in range(1, nodes)},
-        "rank 0 to every other node": {(0, rank) for rank in range(1, nodes)},
-        "rank 0 to every other node, and back": {(0, rank) for rank in range(1, nodes)}
-        | {(rank, 0) for rank in range(1, nodes)},
-        "each node to the next one": {(rank, rank + 1) for rank in range(nodes - 1)},
-        "each node to the one before it": {(rank + 1, rank) for rank in range(nodes - 1)},
-        "each node to both neighbours on a ring": ring | {(b, a) for a, b in ring},
+        "each node to rank 0": gathered,
+        "rank 0 to every other node": _reversed(gathered),
+        "rank 0 to every other node, and back": gathered | _reversed(gathered),
+        "each node to the next one": line,
+        "each node to the one before it": _reversed(line),
+        "each node to both neighbours on a ring": ring | _reversed(ring),
     }
     exact = next((text for text, those in known.items() if those and those == pairs), None)
     return exact if exact is not None else f"between {len(pairs)} of {len(everyone)} pairs of nodes"
+
+
+def _reversed(pairs: set[tuple[int, int]]) -> set[tuple[int, int]]:
+    return {(b, a) for a, b in pairs}

@@ -1,4 +1,4 @@
-"""An experiment against one node: the same samples, how much sooner, and the same weights or how far from them."""
+"""Compare an experiment with one node on the same samples: speed-up and weights."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import Any, Final
+from typing import Any
 
 import torch
 
@@ -22,14 +22,17 @@ from simcluster.scripts.run_script import NAME as SCRIPT
 from simcluster.topology.model.duration import expected_s
 from simcluster.workloads import train_alone
 
-ROUNDING: Final = 1e-5
-"""Below this share of the largest weight a difference is that of 32-bit sums in another order."""
+ROUNDING = 1e-5
+"""Limit on a relative difference that comes from summing 32-bit numbers in a different order."""
 
 
 @dataclass(frozen=True)
 class WeightDistance:
-    """How far a run's weights are from those of one node: *most* is the largest difference, *relative* that by the
-    largest weight; *same*: all bits are equal. *loss* and *accuracy* are the one node's, on held-out samples.
+    """The distance of a run's weights from those of one node.
+
+    *same* says whether all bits are equal. *most* is the largest difference, and *relative* is its
+    ratio to the largest weight. *loss* and *accuracy* are those of the one node, on held-out
+    samples.
     """
 
     same: bool
@@ -41,8 +44,9 @@ class WeightDistance:
 
 @dataclass(frozen=True)
 class Baseline:
-    """A *run* on *nodes* nodes, and *node* alone, which takes *alone_s* for the same *steps* of *samples* each.
+    """A *run* on *nodes* nodes, compared with *node* alone.
 
+    Alone, the node takes *alone_s* for the same *steps* with the same *samples* per step.
     *possible* is the speed-up if all devices computed all the time, without communication.
     """
 
@@ -65,7 +69,7 @@ class Baseline:
 
     @property
     def efficiency(self) -> float:
-        """The speed-up per node."""
+        """The speed-up divided by the number of nodes."""
         return self.speed_up / self.nodes
 
     def sentences(self) -> list[str]:
@@ -84,7 +88,8 @@ class Baseline:
         return [*found, *self._of_weights()]
 
     def _of_weights(self) -> list[str]:
-        summary, found = self.run.summary, self.weights
+        summary = self.run.summary
+        found = self.weights
         if found is None:
             return ["Nothing was computed, so there are no weights to compare."]
         if found.same:
@@ -104,7 +109,7 @@ class Baseline:
         return told
 
     def to_dict(self) -> dict[str, Any]:
-        """Return everything as JSON has it."""
+        """Return the comparison as JSON-compatible values."""
         return {
             "run": str(self.run.folder),
             "node": self.node,
@@ -124,9 +129,10 @@ class Baseline:
 def baseline(
     experiment: Any, *, node: str | None = None, out: str | Path | None = None, **changes: Any
 ) -> Baseline | ScriptBaseline:
-    """Run *experiment* in the simulator, and its samples on *node* alone, by default the fastest; or its script there.
+    """Run *experiment* in the simulator, then train on its samples, or run its script, on one node.
 
-    *changes* are other arguments of `simcluster.run`; *out* is the folder of the run. Raise UsageError.
+    *node* is the fastest worker if None. *changes* are other arguments of `simcluster.run`; *out*
+    is the folder of the run. Raise UsageError for an experiment that one node cannot repeat.
     """
     plan = read_experiment(experiment, backend="sim", **changes)
     _check(plan, node)
@@ -145,11 +151,14 @@ def baseline(
 
 
 def _check(plan: Experiment, node: str | None) -> None:
+    """Raise UsageError, with all problems, if one node cannot train on the samples of *plan*."""
     problems = []
     names = plan.topology.workers
     if node is not None and node not in names:
         problems.append(Problem("--node", repr(node), f"a worker of the topology: {nearest(node, names)}"))
     if plan.algorithm_name == SCRIPT:
+        if plan.worlds:
+            problems.append(Problem("world", words.plural(len(plan.worlds), "world"), "none: world=[]"))
         if plan.document["faults"]:
             problems.append(Problem("faults", words.plural(len(plan.document["faults"]), "fault"), "none: faults=[]"))
         raise_all(problems)
@@ -164,19 +173,18 @@ def _check(plan: Experiment, node: str | None) -> None:
 
 
 def _rates(plan: Experiment) -> dict[str, float]:
-    """Return how often per second each worker computes the gradient of the same batch."""
+    """Return worker -> its rate, the number of gradients of the same batch per second."""
     names = plan.topology.workers
     replica = plan.workload.replica(0, len(names), plan.seed, plan.steps, numerics="none")
-    cost, found = replica.gradient_cost(next(replica.batches())), {}
-    for name in names:
-        device = plan.topology.nodes[name].device
-        assert device is not None, "a worker has a device"
-        found[name] = 1 / expected_s(device, cost)
-    return found
+    cost = replica.gradient_cost(next(replica.batches()))
+    return {name: 1 / expected_s(plan.topology.device(name), cost) for name in names}
 
 
 def _alone(document: Mapping[str, Any], node: str, samples: int) -> dict[str, Any]:
-    """Return the experiment of *document* on *node* alone, timed only: all other workers forward messages."""
+    """Return the experiment of *document* on *node* alone, without numerics.
+
+    All other workers become hosts that only forward messages.
+    """
     found = on_one_node(document, node)
     found["workload"] = {**found["workload"], "batch_size": samples}
     return found | {
@@ -187,7 +195,7 @@ def _alone(document: Mapping[str, Any], node: str, samples: int) -> dict[str, An
 
 
 def _compared(plan: Experiment, done: Run) -> WeightDistance:
-    """Compare the weights of *done* with those of one process on the same batches, joined."""
+    """Compare the weights of *done* with those of one process that trains on all ranks' batches."""
     size = len(plan.topology.workers)
     with one_thread():
         alone = train_alone(plan.workload, size, plan.seed, plan.steps)

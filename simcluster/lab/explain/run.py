@@ -1,4 +1,4 @@
-"""A run in sentences: what ran, where the time went, the slowest node and the busiest link, what would help, what next.
+"""Explain a run in sentences: its outcome, where the time went, and what would help.
 
 Every number is from the run's files.
 """
@@ -8,32 +8,35 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any, Final
+from typing import Any
 
 import numpy as np
 
+from simcluster.lab.explain.outages import outages
 from simcluster.lab.reports.report_tables import dominated
-from simcluster.lab.what_if.answer import LEAST_SHARE, in_words
-from simcluster.lab.what_if.critical_path import PathPart, critical_path
+from simcluster.lab.reports.sections.coverage import covered_by
+from simcluster.lab.what_if.answer import LEAST_SHARE, parts_listed
+from simcluster.lab.what_if.critical_path import CriticalPath, PathPart, critical_path
 from simcluster.results import Run, load_run
 from simcluster.runs import words
 from simcluster.runs.calls import SCRIPT, call_totals
-from simcluster.runs.coverage import covered_by
 from simcluster.runs.folder import size_of, topology_of
 from simcluster.runs.spans import Span
 from simcluster.topology import Topology
 
-MOST_PARTS: Final = 4
-MOST_NODES: Final = 8
-"""Limits on what is listed: parts of the critical path, nodes."""
+MOST_NODES = 8
+"""Limit on the nodes, links and warnings that a list shows."""
 
-MOST_SPANS: Final = 2_000_000
-"""A run with more recorded spans is explained without its critical path."""
+MOST_SPANS = 2_000_000
+"""Limit on recorded spans: the explanation of a longer trace leaves out the critical path."""
 
 
 @dataclass(frozen=True)
 class TimeUse:
-    """The shares of a node's time that went into computing, sending, and waiting for messages; the rest is *other*."""
+    """The shares of a node's time for computing, sending and waiting for messages.
+
+    *other* is the remaining share.
+    """
 
     node: str
     compute: float
@@ -44,16 +47,21 @@ class TimeUse:
 
 @dataclass(frozen=True)
 class ExplainedRun:
-    """A *run* with each node's *uses* of its first *covered_s* seconds, and the *parts* of the critical path."""
+    """A *run*, each node's *uses* of its time, and the *parts* of the critical path.
+
+    The uses are those of the first *covered_s* seconds, which the trace covers. *outages* are
+    sentences on faults that the path waited for.
+    """
 
     run: Run
     topology: Topology
     covered_s: float
     uses: tuple[TimeUse, ...]
     parts: tuple[PathPart, ...]
+    outages: Sequence[str] = ()
 
     def sentences(self) -> list[str]:
-        """Return the explanation, one sentence or two per entry."""
+        """Return the explanation, one or two sentences per entry."""
         return [
             self._what(),
             *self._outcome(),
@@ -65,7 +73,8 @@ class ExplainedRun:
         ]
 
     def _what(self) -> str:
-        told, summary = self.run.config, self.run.summary
+        told = self.run.config
+        summary = self.run.summary
         workload = told["workload"].get("name") or told["workload"].get("path")
         what = f"{summary['algorithm']} trained {workload}"
         if summary["algorithm"] == SCRIPT:
@@ -77,7 +86,8 @@ class ExplainedRun:
         )
 
     def _outcome(self) -> list[str]:
-        summary, found = self.run.summary, []
+        summary = self.run.summary
+        found = []
         if (error := summary.get("error")) is not None:
             found.append(f"It failed: {error['message'].splitlines()[0][:300]}")
         if summary["accuracy"] is not None:
@@ -106,7 +116,10 @@ class ExplainedRun:
         return [*found, f"All nodes together sent {sent}."]
 
     def _computed(self) -> list[str]:
-        """Return which nodes computed most and least; nodes with the same rounded share did equally."""
+        """Return sentences that name the nodes that computed most and least.
+
+        Shares that are equal after rounding count as equal.
+        """
         span = "time" if self.covers_all else f"first {words.seconds(self.covered_s)}, which the trace covers"
         by_share: dict[str, list[TimeUse]] = {}
         for use in sorted(self.uses, key=lambda use: -use.compute):
@@ -121,7 +134,10 @@ class ExplainedRun:
         return [*found, f"{_names(least)} computed least{_each(least, share)}."]
 
     def _calls(self) -> list[str]:
-        """Return what the rank of a script called that waited longest for its calls; the JSON has all."""
+        """Return sentences on the calls of the script rank that waited longest.
+
+        `to_dict` has the calls of all ranks.
+        """
         totals = call_totals(self.run.calls)
         waited_s = {rank: sum(one.waited_s for one in of_rank.values()) for rank, of_rank in totals.items()}
         if not totals:
@@ -131,12 +147,11 @@ class ExplainedRun:
         return [f"{self.topology.workers[longest]} waited longest for its calls: {told}."]
 
     def _path(self) -> list[str]:
-        told = [part for part in self.parts if part.share >= LEAST_SHARE][:MOST_PARTS]
-        if not told or not self.covers_enough:
+        listed = parts_listed(self.parts, self.topology)
+        if not listed or not self.covers_enough:
             return []
-        listed = words.listing([f"{words.share(part.share)} went {in_words(part, self.topology)}" for part in told])
         end = "the run" if self.covers_all else f"the first {words.seconds(self.covered_s)}"
-        return [f"On the critical path, what the end of {end} waited for, {listed}."]
+        return [f"On the critical path, what the end of {end} waited for, {listed}.", *self.outages]
 
     def _help(self) -> list[str]:
         if not self.parts or self.parts[0].share < LEAST_SHARE or not self.covers_enough:
@@ -164,15 +179,16 @@ class ExplainedRun:
 
     @property
     def covers_all(self) -> bool:
+        """Whether the trace covers the whole run."""
         return not self.run.rests
 
     @property
     def covers_enough(self) -> bool:
-        """Whether the trace covers enough of the run to speak for it: a node has computed."""
+        """Whether the trace covers enough for conclusions, which means that a node has computed."""
         return self.covers_all or any(use.compute for use in self.uses)
 
     def to_dict(self) -> dict[str, Any]:
-        """Return everything as JSON has it."""
+        """Return the explanation as JSON-compatible values."""
         summary = self.run.summary
         names = ("name", "algorithm", "topology", "backend", "seed", "status", "steps", "elapsed_s", "loss", "accuracy")
         links = sorted(summary["links"].items(), key=lambda row: -row[1]["busy_fraction"])[:MOST_NODES]
@@ -186,21 +202,20 @@ class ExplainedRun:
                 self.topology.workers[rank]: {operation: one._asdict() for operation, one in of_rank.items()}
                 for rank, of_rank in call_totals(self.run.calls).items()
             },
-            "critical_path": [
-                {"kind": part.kind, "where": part.where, "seconds": part.seconds, "share": part.share}
-                for part in self.parts[:MOST_NODES]
-            ],
+            "critical_path": [part.to_dict() for part in self.parts[:MOST_NODES]],
             "sentences": self.sentences(),
         }
 
 
 def explain_run(folder: Path) -> ExplainedRun:
-    """Explain the run in *folder*. Raise UsageError for what is no complete run."""
+    """Explain the run in *folder*. Raise UsageError if the folder has no complete run."""
     run = load_run(folder)
     topology = topology_of(run)
     spans, rests = run.spans, run.rests
     covered_s = float(run.summary["elapsed_s"])
     if rests:
+        # Each node's trace ends when it reaches the limit of spans: only the time that all traces
+        # cover can be compared.
         ends = {rank: max((span.end_s for of, span in spans if of == rank), default=0.0) for rank in rests}
         covered_s = min(covered_s, *ends.values())
     names = topology.workers
@@ -210,15 +225,19 @@ def explain_run(folder: Path) -> ExplainedRun:
     uses = tuple(
         _use(names[rank], found, covered_s) for rank, found in by_rank.items() if rank < len(names) and covered_s
     )
-    parts: list[PathPart] = []
+    path = CriticalPath((), 0.0)
     if spans and len(spans) <= MOST_SPANS:
         end = {"end_s": covered_s, "end_rank": min(rests)} if rests else {}
-        parts = critical_path(spans, topology, cut_short=bool(rests), **end).parts  # type: ignore[arg-type]
-    return ExplainedRun(run, topology, covered_s, uses, tuple(parts))
+        path = critical_path(spans, topology, cut_short=bool(rests), **end)  # type: ignore[arg-type]
+    told = outages(path.legs, run.summary.get("faults", ()), topology)
+    return ExplainedRun(run, topology, covered_s, uses, tuple(path.parts), told)
 
 
 def _use(name: str, spans: Sequence[Span], covered_s: float) -> TimeUse:
-    """Return the shares of *covered_s*: what a node does while it computes counts as computing, then as sending."""
+    """Return the shares of *covered_s* that node *name* spent on each activity.
+
+    If the node had several activities at once, the time counts as computing, or else as sending.
+    """
     kinds = [("compute",), ("compute", "send"), ("compute", "send", "recv")]
     whole_s = np.array([0.0, covered_s])
     computing, sending, all_kinds = (
@@ -228,13 +247,11 @@ def _use(name: str, spans: Sequence[Span], covered_s: float) -> TimeUse:
 
 
 def _names(uses: Sequence[TimeUse]) -> str:
-    names = [use.node for use in uses]
-    more = [f"{len(names) - MOST_NODES} more"] if len(names) > MOST_NODES else []
-    return words.listing([*names[:MOST_NODES], *more])
+    return words.some([use.node for use in uses], MOST_NODES)
 
 
 def _each(uses: Sequence[TimeUse], share: str) -> str:
-    """Return the shares of the only one of *uses*, or the *share* that all of them computed."""
+    """Return all shares if *uses* has one node; otherwise *share*, which each node computed."""
     return f": {_shares(uses[0])}" if len(uses) == 1 else f", each {share}"
 
 

@@ -1,6 +1,7 @@
-"""A script against itself with one rank: what each takes, and the speed-up by what the ranks compute.
+"""Compare a script on all ranks with the same script on one rank: times and speed-up.
 
-Only a script knows its samples, so nothing is said of losses and weights that would need the same ones.
+Only a script knows its samples, so losses and weights are not judged: the two runs may have trained
+on different samples.
 """
 
 from __future__ import annotations
@@ -18,17 +19,17 @@ from simcluster.runs import words
 from simcluster.runs.calls import step_s
 
 ALONE = "alone"
-"""Where the run of one rank is, in the folder of that of all."""
+"""Name of the folder of the one-rank run, inside the folder of the run with all ranks."""
 
 SAMPLES = "Only the script knows its samples, and one rank may have had others: neither weights nor losses are judged."
 
 
 @dataclass(frozen=True)
 class ScriptTimes:
-    """The times of a run of a script: *elapsed_s* for *steps*; *compute_s* of the node that also works alone.
+    """The times of a script's run: *elapsed_s* for all *steps*, and *step_s* for one.
 
-    A step takes *step_s*, and that node computes for *step_compute_s* of it, without the script's start. *loss* is that
-    of the run.
+    *compute_s* is the total computing time of the node that both runs use. *step_compute_s* is its
+    computing time in a step, without the script's start-up. *loss* is the run's last loss.
     """
 
     elapsed_s: float
@@ -41,7 +42,7 @@ class ScriptTimes:
 
 @dataclass(frozen=True)
 class ScriptBaseline:
-    """A *run* of a script on *nodes* nodes, *together*, and *node* *alone*, the only rank of the same script."""
+    """A script's run on *nodes* nodes (*together*), and with *node* as its only rank (*alone*)."""
 
     run: Run
     node: str
@@ -51,9 +52,10 @@ class ScriptBaseline:
 
     @property
     def work(self) -> float | None:
-        """How much more a step of all ranks computes than one of *node* alone; None if computing takes no time.
+        """The ratio of all ranks' work in a step to that of *node* alone; None if there is no work.
 
-        That is if all compute as *node* does: the number of nodes if a rank keeps its batch, about 1 if they share it.
+        All ranks are assumed to compute as much as *node*. So the ratio is the number of nodes if
+        each rank keeps the whole batch, and about 1 if the ranks share the batch.
         """
         if not self.alone.compute_s:
             return None
@@ -61,12 +63,15 @@ class ScriptBaseline:
 
     @property
     def speed_up(self) -> float | None:
-        """How much faster all ranks compute what there is to compute."""
+        """The speed of all ranks divided by that of *node*, at the same work; None if there is
+        none."""
         return None if self.work is None else self.work * self.alone.step_s / self.together.step_s
 
     def sentences(self) -> list[str]:
         """Return the comparison in words."""
-        summary, together, alone = self.run.summary, self.together, self.alone
+        summary = self.run.summary
+        together = self.together
+        alone = self.alone
         cluster = f"{words.plural(self.nodes, 'node')} of {summary['topology']}"
         found = [
             f"{summary['name']} on {cluster} takes {_took(together)}. "
@@ -88,7 +93,7 @@ class ScriptBaseline:
         return [*found, SAMPLES]
 
     def to_dict(self) -> dict[str, Any]:
-        """Return everything as JSON has it."""
+        """Return the comparison as JSON-compatible values."""
         found = {
             "run": str(self.run.folder),
             "alone_run": str(self.run.folder / ALONE),
@@ -104,11 +109,13 @@ class ScriptBaseline:
 
 
 def script_baseline(plan: Experiment, done: Run, node: str | None) -> ScriptBaseline:
-    """Compare *done*, a run of the script of *plan*, with one of *node* alone, by default the first of the fastest."""
+    """Run the script of *plan* on *node* alone; compare it with *done*, the run on all nodes.
+
+    If *node* is None, use the first of the fastest workers. Raise RunError if the run on one node
+    fails.
+    """
     names = plan.topology.workers
-    devices = {name: plan.topology.nodes[name].device for name in names}
-    rates = {name: device.flops_per_s for name, device in devices.items() if device is not None}
-    alone = node if node is not None else max(rates, key=rates.__getitem__)
+    alone = node if node is not None else max(names, key=lambda name: plan.topology.device(name).flops_per_s)
     try:
         by_itself = run(on_one_node(plan.document, alone), report=False, out=done.folder / ALONE)
     except RunError as error:
@@ -118,8 +125,12 @@ def script_baseline(plan: Experiment, done: Run, node: str | None) -> ScriptBase
 
 
 def _of_run(done: Run, node: str) -> ScriptTimes:
-    summary, of_node, median_s = done.summary, done.summary["nodes"][node], step_s(done.calls)
-    elapsed_s, steps, compute_s = float(summary["elapsed_s"]), summary["steps"], of_node["compute_s"]
+    summary = done.summary
+    of_node = done.summary["nodes"][node]
+    median_s = step_s(done.calls)
+    elapsed_s = float(summary["elapsed_s"])
+    steps = summary["steps"]
+    compute_s = of_node["compute_s"]
     took_s = elapsed_s / max(steps, 1) if median_s is None else median_s
     of_step_s = _step_compute_s(done, of_node["rank"])
     if of_step_s is None:
@@ -128,7 +139,7 @@ def _of_run(done: Run, node: str) -> ScriptTimes:
 
 
 def _step_compute_s(done: Run, rank: int) -> float | None:
-    """Return the mean time that *rank* computes in a step; None if the record of *done* has not all of it."""
+    """Return the mean computing time of *rank* in a step; None if the trace is incomplete."""
     steps = [span for of, span in done.calls if of == rank and span.kind == "step"]
     if not steps or done.rests:
         return None
@@ -138,7 +149,10 @@ def _step_compute_s(done: Run, rank: int) -> float | None:
 
 
 def on_one_node(document: Mapping[str, Any], node: str) -> dict[str, Any]:
-    """Return the resolved experiment *document* on *node* alone, without faults: all other workers only forward."""
+    """Return the resolved experiment *document* on *node* alone, simulated and without faults.
+
+    All other workers become hosts that only forward messages.
+    """
     found = copy.deepcopy(dict(document))
     nodes = found["topology"]["nodes"]
     for name, block in nodes.items():
@@ -146,7 +160,7 @@ def on_one_node(document: Mapping[str, Any], node: str) -> dict[str, Any]:
             nodes[name] = {"kind": "host"}
     for key in ("checkpoint", "observe", "regroup", "evaluate_consensus"):
         found.pop(key, None)
-    return found | {"faults": [], "backend": "sim"}
+    return found | {"faults": [], "world": None, "backend": "sim"}
 
 
 def _took(one: ScriptTimes) -> str:

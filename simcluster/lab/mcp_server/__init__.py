@@ -1,1 +1,1 @@
-"""Tools of the Model Context Protocol: check, estimate, run, compare and explain, for a program that asks."""
+"""Tools for agents by the Model Context Protocol: check, estimate, run, compare and explain."""

@@ -1,4 +1,4 @@
-"""Limits of what a caller may name and of what it gets: files below one folder, answers of a bounded size."""
+"""Limits on callers: they can name only files below one folder, and get answers of a limited size."""
 
 from __future__ import annotations
 
@@ -7,28 +7,31 @@ import os
 import re
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, Final
+from typing import Any
 
 from simcluster.catalogue import names
 from simcluster.errors import Problem, UsageError, nearest, raise_all
-from simcluster.lab.ui.children import FOLDER
+from simcluster.lab.ui.run_children import FOLDER
 from simcluster.paths.last_run import last_run
 
-MOST_CHARACTERS: Final = 20_000
-"""Limit on an answer, as JSON."""
+MOST_CHARACTERS = 20_000
+"""Limit on the characters of an answer, written as JSON."""
 
-CUTS: Final = ((200, 4000), (50, 1000), (20, 300), (8, 100), (3, 60))
-"""The entries of a list or mapping and the characters of a text that are kept: the first that is short enough."""
+CUTS = ((200, 4000), (50, 1000), (20, 300), (8, 100), (3, 60))
+"""Limits for a long answer, tried in order: (entries per list or mapping, characters per string)."""
 
-MOST_SETS: Final = 50
-MOST_VALUE: Final = 2000
-"""Limits on the overrides of a request, and on the characters of one."""
+MOST_SETS = 50
+MOST_VALUE = 2000
+"""Limits on the number of overrides in a request, and on the characters of each value."""
 
-_KEY: Final = re.compile(r"[A-Za-z_][\w-]*(\.[\w-]+)*")
+_KEY = re.compile(r"[A-Za-z_][\w-]*(\.[\w-]+)*")
 
 
 def bounded(answer: Mapping[str, Any]) -> dict[str, Any]:
-    """Return *answer* as JSON can hold it, cut to MOST_CHARACTERS; `truncated` says whether it was."""
+    """Return *answer* as JSON-compatible values, shortened to at most MOST_CHARACTERS.
+
+    The key "truncated" says whether anything was left out.
+    """
     whole = json.loads(json.dumps(answer, default=str))
     if _length(whole) <= MOST_CHARACTERS:
         return {**whole, "truncated": False}
@@ -54,20 +57,23 @@ def _cut(value: Any, entries: int, characters: int) -> Any:
 
 
 class Root:
-    """The folder below which everything is that a caller can name."""
+    """The root folder: a caller can name only files below it."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder.resolve()
 
     def run(self, handle: str) -> Path:
-        """Return the folder of the run *handle*. Raise UsageError if there is none."""
+        """Return the folder of the run with *handle*. Raise UsageError if there is none."""
         folder = last_run(self.folder / handle) if FOLDER.fullmatch(handle) else None
         if folder is None or folder.is_symlink() or not folder.is_dir():
-            raise UsageError(Problem("handle", repr(handle[:100]), "a handle from submit that has a folder"))
+            raise UsageError("handle", repr(handle[:100]), "a handle from submit that has a folder")
         return folder
 
     def named(self, key: str, given: str, kind: str) -> str:
-        """Return *given*, a name of the catalogue's *kind*, or the path of a file below the root."""
+        """Return *given* if it is a known name of *kind*, else the path of a file below the root.
+
+        Raise UsageError, naming *key*, if *given* is neither.
+        """
         if given in names(kind):
             return given
         file, colon, function = given.rpartition(":")
@@ -79,11 +85,15 @@ class Root:
         path = Path(os.path.realpath(self.folder / given))
         if "\0" in given or not path.is_relative_to(self.folder) or not path.is_file():
             expected = f"a file below {self.folder}, or a name: {nearest(given[:100], names(kind))}"
-            raise UsageError(Problem(key, repr(given[:100]), expected))
+            raise UsageError(key, repr(given[:100]), expected)
         return path
 
     def sets(self, given: Mapping[str, Any]) -> list[str]:
-        """Return *given* as "key=value" texts. Raise UsageError with all that name a file outside, or are no keys."""
+        """Return *given* as "key=value" strings.
+
+        Raise UsageError, with all problems, for invalid keys, paths outside the root, and too many
+        or too long values.
+        """
         problems = []
         if len(given) > MOST_SETS:
             problems.append(Problem("sets", f"{len(given)} keys", f"at most {MOST_SETS}"))
@@ -101,6 +111,7 @@ class Root:
         return [f"{key}={json.dumps(value)}" for key, value in given.items()]
 
     def _leads_out(self, text: str) -> bool:
+        """Return whether *text*, read as a path or as file.py:function, leads outside the root."""
         path = Path(os.path.realpath(self.folder / text.rpartition(":")[0])) if ".py:" in text else None
         whole = Path(os.path.realpath(self.folder / text)) if "\0" not in text else Path("/")
         outside = [one for one in (path, whole) if one is not None and not one.is_relative_to(self.folder)]
@@ -108,7 +119,7 @@ class Root:
 
 
 def _texts(value: Any) -> list[str]:
-    """Return every text inside *value*."""
+    """Return every string in *value*, including keys."""
     if isinstance(value, str):
         return [value]
     if isinstance(value, Mapping):

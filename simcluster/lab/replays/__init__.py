@@ -1,1 +1,1 @@
-"""Records of the order of events in a real run, and their replay in the simulator."""
+"""Replay real runs in the simulator, in the recorded order of their events."""

@@ -1,4 +1,4 @@
-"""Replays a real run in the simulator: runs the same code in the recorded order, and compares the weights."""
+"""Replay a real run in the simulator: the same code, in the recorded order, with equal weights."""
 
 from __future__ import annotations
 
@@ -6,13 +6,13 @@ import json
 import time
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import msgspec
 
 from simcluster.backend import simulator
-from simcluster.errors import ABSENT, NotReplayable, Problem, ReplayDiverged, UsageError
-from simcluster.experiment.needed import predict_memory
+from simcluster.errors import ABSENT, NotReplayable, ReplayDiverged, UsageError
+from simcluster.experiment.needed_memory import predict_memory
 from simcluster.experiment.node import remember
 from simcluster.experiment.preflight import check_memory
 from simcluster.experiment.read.read import read_experiment
@@ -25,16 +25,14 @@ from simcluster.runs.calls import SCRIPT
 from simcluster.runs.destination import check_folder
 from simcluster.runs.event_order import DamagedOrder, EventOrder, unpack
 from simcluster.runs.folder import ORDER, RunFolder
+from simcluster.runs.record import RunRecord
 from simcluster.runs.write import write_run
 from simcluster.version import __version__
-
-if TYPE_CHECKING:
-    from simcluster.runs.record import RunRecord
 
 
 @dataclass(frozen=True)
 class ReplayResult:
-    """*run* is the replay's run; *weights* has, by node, the hash that both runs ended with."""
+    """A replay that matched the recorded run: its *run*, and node -> hash of its final weights."""
 
     run: Run
     events: int
@@ -56,10 +54,11 @@ class ReplayResult:
 
 
 def replay(run: str | Path | Run, *, out: str | Path | None = None, report: bool = True) -> ReplayResult:
-    """Repeat *run*, made on sockets, in the simulator in its recorded order; write the replay to *out*.
+    """Repeat *run*, a run on sockets, in the simulator in its recorded order; write the replay.
 
-    By default *out* is the folder's name and "-replay". The replay has the recorded times. Raises NotReplayable or
-    UsageError before anything is written; ReplayDiverged, with the place, if the code does not do the same again.
+    The replay has the recorded times. Its folder is *out*, or the run's folder name with "-replay"
+    appended if None. Raise NotReplayable or UsageError before anything is written; ReplayDiverged,
+    with the first difference, if the code behaves differently this time.
     """
     recorded = run if isinstance(run, Run) else load_run(run)
     orders = read_orders(recorded)
@@ -70,8 +69,12 @@ def replay(run: str | Path | Run, *, out: str | Path | None = None, report: bool
     check_folder(folder)
     needed = check_memory(plan)
     job = ClusterJob(plan.topology.workers, json.dumps(plan.document), plan.seed, topology=plan.topology)
+    if (shortcuts := recorded.summary.get("shortcuts")) is not None:
+        # Shortcuts change how often an exchange calls back, and the recorded order counts
+        # callbacks.
+        job.options["shortcuts"] = shortcuts
     remember(job.config_json, plan)
-    began_s = time.perf_counter()  # only reported
+    began_s = time.perf_counter()  # this time is only reported
     record = simulator().replay(job, orders)
     predict_memory(record, needed)
     record.wall_s = time.perf_counter() - began_s
@@ -89,11 +92,14 @@ def replay(run: str | Path | Run, *, out: str | Path | None = None, report: bool
 
 
 def check_same(recorded: Run, record: RunRecord) -> dict[str, str]:
-    """Return each node's hash of its weights if it matches the record; else raise ReplayDiverged."""
+    """Return node -> the hash of its final weights. Lost nodes are left out.
+
+    Raise ReplayDiverged if a hash differs from the recorded one.
+    """
     weights: dict[str, str] = {}
     for node in record.nodes:
         expected = recorded.summary["nodes"][node.name]["weights_sha256"]
-        if expected is None:  # it was lost
+        if expected is None:  # no weights: the node was lost
             continue
         if node.weights_sha256 != expected:
             place = first_difference(recorded, record) or "its end"
@@ -104,9 +110,10 @@ def check_same(recorded: Run, record: RunRecord) -> dict[str, str]:
 
 
 def first_difference(recorded: Run, record: RunRecord) -> str | None:
-    """Describe the first recorded metric, by recorded time, that differs now."""
+    """Describe the earliest recorded metric that differs in the replay; None if all are equal."""
 
-    def same(then: tuple[Any, ...], again: tuple[Any, ...]) -> bool:  # nan is the same as nan
+    def same(then: tuple[Any, ...], again: tuple[Any, ...]) -> bool:
+        # NaN counts as equal to NaN.
         return then == again or (then[:2] == again[:2] and then[2] != then[2] and again[2] != again[2])
 
     table = recorded.metrics
@@ -125,9 +132,9 @@ def first_difference(recorded: Run, record: RunRecord) -> str | None:
 
 
 def read_orders(run: RunFolder) -> list[EventOrder]:
-    """Return one order per node, by rank; that of a lost node may be incomplete.
+    """Return each rank's recorded order of events. The order of a lost node may be incomplete.
 
-    Raises NotReplayable, or UsageError for a damaged file.
+    Raise NotReplayable if the run cannot be replayed, UsageError if the file is damaged.
     """
     path = run.folder / ORDER
     if run.summary["algorithm"] == SCRIPT:
@@ -142,7 +149,7 @@ def read_orders(run: RunFolder) -> list[EventOrder]:
         packed = msgspec.msgpack.decode(path.read_bytes(), type=dict[str, list[bytes]])
         orders = {name: unpack(chunks) for name, chunks in packed.items()}
     except (OSError, msgspec.MsgspecError, DamagedOrder) as error:
-        raise UsageError(Problem(ORDER, f"something else in {path}", f"orders of nodes ({error})")) from None
+        raise UsageError(ORDER, f"something else in {path}", f"orders of nodes ({error})") from None
     kernels = {name: node.get("numerics") or {} for name, node in run.summary["nodes"].items()}
     away = [f"{name} on {found['device']}" for name, found in kernels.items() if found.get("device", "cpu") != "cpu"]
     if away:

@@ -1,6 +1,6 @@
-"""The work of a real run on another cluster: work takes as long as recorded, links are changed.
+"""Predict a real run on a cluster with other links; its work takes as long as recorded.
 
-The recorded order does not apply: the changed cluster decides which message comes first.
+The recorded order does not apply: the changed cluster decides which message arrives first.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from simcluster.backend import simulator
 from simcluster.errors import Problem, UsageError, raise_all
@@ -20,17 +20,16 @@ from simcluster.experiment.read.read import read_experiment
 from simcluster.job import ClusterJob
 from simcluster.lab.replays.run import read_orders
 from simcluster.results import Run, load_run
-
-if TYPE_CHECKING:
-    from simcluster.runs.event_order import EventOrder
+from simcluster.runs.event_order import EventOrder
 
 CHANGEABLE = "topology."
 
 
 @dataclass(frozen=True)
 class ReplayWhatIf:
-    """Seconds to the end of the run: *recorded*; *unchanged*, predicted for its topology file; and *changed*, predicted
-    with *changes*. *busiest_s* is the recorded work of the busiest device.
+    """A run's time as recorded, as predicted without changes, and as predicted with *changes*.
+
+    *busiest_s* is the recorded computing time of the busiest device.
     """
 
     recorded_s: float
@@ -40,6 +39,7 @@ class ReplayWhatIf:
     changes: dict[str, Any]
 
     def as_dict(self) -> dict[str, Any]:
+        """Return the times and changes as JSON-compatible values, for the command's output."""
         return {
             "recorded_elapsed_s": self.recorded_s,
             "recorded_compute_s": self.busiest_s,
@@ -49,6 +49,7 @@ class ReplayWhatIf:
         }
 
     def in_words(self) -> str:
+        """Return the times and changes as text, for the command's output."""
         changes = ", ".join(f"{key}={value}" for key, value in self.changes.items())
         share = self.changed_s / self.unchanged_s - 1.0 if self.unchanged_s else 0.0
         return (
@@ -59,9 +60,10 @@ class ReplayWhatIf:
 
 
 def what_if(run: str | Path | Run, changes: Mapping[str, Any]) -> ReplayWhatIf:
-    """Predict the time of *run*, made on sockets, with *changes* to its topology; work takes as long as recorded.
+    """Predict the time of *run*, a run on sockets, with *changes* to its topology.
 
-    Raises NotReplayable or UsageError; RunError if the run does not end on that cluster.
+    Work takes as long as recorded. Raise NotReplayable for a run that cannot be replayed,
+    UsageError for an invalid request, or RunError if the run fails on the changed cluster.
     """
     recorded = run if isinstance(run, Run) else load_run(run)
     problems = [
@@ -73,13 +75,15 @@ def what_if(run: str | Path | Run, changes: Mapping[str, Any]) -> ReplayWhatIf:
     orders = read_orders(recorded)
     before = read_experiment(recorded.config, backend="sim")
     after = read_experiment(recorded.config, dict(changes), backend="sim")
-    workers, were, are = before.topology.workers, before.topology.nodes, after.topology.nodes
+    workers = before.topology.workers
+    were = before.topology.nodes
+    are = after.topology.nodes
     if workers != after.topology.workers:
-        raise UsageError(Problem("--what-if", ", ".join(after.topology.workers), "the nodes that were recorded"))
+        raise UsageError("--what-if", ", ".join(after.topology.workers), "the nodes that were recorded")
     changed = [name for name in workers if were[name].device != are[name].device]
     if changed:
         found = f"another device at {', '.join(changed)}"
-        raise UsageError(Problem("--what-if", found, "changes of links: work takes the recorded time"))
+        raise UsageError("--what-if", found, "changes of links: work takes the recorded time")
     return ReplayWhatIf(
         recorded.summary["elapsed_s"],
         max(node["compute_s"] for node in recorded.summary["nodes"].values()),

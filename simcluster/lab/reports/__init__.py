@@ -1,1 +1,1 @@
-"""Results of runs as figures, tables, HTML pages and sentences."""
+"""Show results of runs as figures, tables, HTML pages and sentences."""

@@ -2,25 +2,27 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from html import escape
-from typing import TYPE_CHECKING
+from statistics import fmean
 
 import plotly.graph_objects as go
 
-from simcluster.errors import Problem, UsageError
+from simcluster.errors import UsageError
 from simcluster.lab.reports.figure_style import LINES, Figures, log_axis, styled
 from simcluster.lab.reports.scales import time_scale
 from simcluster.runs import words
-from simcluster.runs.comparison.prediction import PredictedTime, steps
-
-if TYPE_CHECKING:
-    from simcluster.runs.comparison.compare import RunPair
+from simcluster.runs.comparison.compare import RunPair
+from simcluster.runs.comparison.prediction import PredictedTime
+from simcluster.runs.folder import RunFolder
 
 CLOSE = 0.1
-"""The band around equal times: a tenth more or less."""
+"""Half the width of the band around equal times, as a share of the time."""
 
 MAX_STEPS = 200
+"""Limit on the steps drawn as points: if there are more, every k-th step is drawn."""
+
 GREY = "rgba(128,136,146,0.8)"
 
 
@@ -31,7 +33,7 @@ KINDS = {
     "link": ("a link, send to receipt", LINES[4], "square", 9),
     "elapsed": ("the whole run", LINES[1], "star", 15),
 }
-"""Name, colour, symbol and size of the points of each kind."""
+"""Kind of point -> its name, colour, symbol and size."""
 
 
 class ComparePlots(Figures):
@@ -41,15 +43,17 @@ class ComparePlots(Figures):
         self._pairs = list(pairs)
 
     def predicted_measured(self) -> go.Figure:
-        """Measured against predicted times: equal on the line, at most a tenth apart in the band.
+        """Measured against predicted times, with a line for equal times and a band of 10 % around
+        it.
 
-        A point for the whole run, each node's computing and waiting, each link, each step (the mean over nodes). A time
-        of 0 in either is left out. Raises UsageError unless a simulated run is compared with a real one.
+        There is a point for the whole run, each node's computing and waiting, each link, and each
+        step (the mean over nodes). Times of 0 are left out. Raise UsageError unless a simulated
+        run is compared with a real one.
         """
         pairs = [pair for pair in self._pairs if pair.predicted_and_measured]
         if not pairs:
             found = words.listing([pair.a.summary["backend"] for pair in self._pairs[:1]])
-            raise UsageError(Problem("runs", f"only runs on {found}", "a run on sim and one on sockets"))
+            raise UsageError("runs", f"only runs on {found}", "a run on sim and one on sockets")
         points = [point for pair in pairs for point in _points(pair) if min(point[2]) > 0]
         times_s = [time_s for _, _, times in points for time_s in times]
         unit_s, unit = time_scale(max(times_s, default=0.0))
@@ -70,7 +74,7 @@ class ComparePlots(Figures):
 
 
 def _points(pair: RunPair) -> Iterator[tuple[str, str, PredictedTime]]:
-    """(kind, subject, the two times)."""
+    """Yield (kind, subject, predicted and measured time) of each point."""
     both = pair.predicted_and_measured
     assert both is not None, "asked before"
     yield "elapsed", "the whole run", PredictedTime(both[0].summary["elapsed_s"], both[1].summary["elapsed_s"])
@@ -116,3 +120,25 @@ def _add_diagonal(figure: go.Figure, low: float, high: float) -> None:
     )
     line = {"color": GREY, "width": 1.5, "dash": "dash"}
     figure.add_scatter(x=[low, high], y=[low, high], mode="lines", name="equal", hoverinfo="skip", line=line)
+
+
+def steps(predicted: RunFolder, measured: RunFolder) -> dict[int, PredictedTime]:
+    """Return step -> its predicted and measured time, as means over nodes.
+
+    Only steps of both runs are included.
+    """
+    a, b = _seconds_by_step(predicted), _seconds_by_step(measured)
+    return {step: PredictedTime(a[step], b[step]) for step in sorted(a) if step in b}
+
+
+def _seconds_by_step(run: RunFolder) -> dict[int, float]:
+    """Return step -> the seconds per step since a node's previous record, as the mean over nodes."""
+    first = run.metrics.groupby(["node", "step"], sort=True)["time_s"].min()
+    taken: dict[int, list[float]] = defaultdict(list)
+    before: tuple[str, int, float] = ("", 0, 0.0)
+    for (node, step), time_s in zip(first.index, first, strict=True):
+        last_step, last_s = before[1:] if node == before[0] else (0, 0.0)
+        if step > last_step:
+            taken[step].append((time_s - last_s) / (step - last_step))
+        before = (node, step, time_s)
+    return {step: fmean(seconds) for step, seconds in taken.items()}

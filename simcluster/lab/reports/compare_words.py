@@ -1,27 +1,23 @@
-"""A comparison of two runs as sentences and columns of plain text."""
+"""Describe a comparison of two runs as sentences and columns of plain text."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import Any
 
 from simcluster.runs import words
 from simcluster.runs.calls import CallTotals
-from simcluster.runs.comparison.compare import TOLERANCE
+from simcluster.runs.comparison.compare import TOLERANCE, Judgement, RunPair
 from simcluster.runs.comparison.prediction import PHASES, PredictedMemory, PredictedTime
 from simcluster.units import format_size
-
-if TYPE_CHECKING:
-    from simcluster.runs.comparison.compare import Judgement, RunPair
-
 
 MAX_SETTINGS = 20
 MAX_ROWS = 40
 MAX_NODES = 20
 MAX_LINKS = 40
 
-Columns: TypeAlias = Mapping[str, tuple[str, Callable[[Any], str]]]
-"""Heading -> key of a summary, and its value in words."""
+Columns = Mapping[str, tuple[str, Callable[[Any], str]]]
+"""Heading -> (key of a summary, function from its value to text)."""
 OF_NODES: Columns = {
     "computed": ("compute_s", words.seconds),
     "waited": ("wait_s", words.seconds),
@@ -31,7 +27,7 @@ OF_LINKS: Columns = {"bytes": ("bytes", words.count), "busy": ("busy_fraction", 
 
 
 def describe(pair: RunPair) -> str:
-    """Return the runs, the headline, the totals, settings, metrics, nodes and links; for a prediction, its times."""
+    """Return the whole comparison as text, from the headline to single nodes and links."""
     blocks = [
         columns([["a", str(pair.a.folder), pair.a.label], ["b", str(pair.b.folder), pair.b.label]], left=3),
         headline(pair),
@@ -64,7 +60,7 @@ def _links(pair: RunPair) -> str:
 
 
 def headline(pair: RunPair) -> str:
-    """Return a sentence on whether the results are equal, and on the times."""
+    """Return a sentence that compares the results and the times, or names the failures."""
     failures = []
     for run, side in ((pair.a, "a"), (pair.b, "b")):
         if run.summary["status"] != "done":
@@ -115,9 +111,8 @@ def _kernels(kernels: Judgement) -> str:
     return "\n".join(["Unlike kernels, which round differently:", *rows, judged])
 
 
-def _some(names: Sequence[str], limit: int = 6) -> str:
-    more = [f"{len(names) - limit} more"] if len(names) > limit else []
-    return words.listing([*names[:limit], *more])
+def _some(names: Sequence[str]) -> str:
+    return words.some(names, 6)
 
 
 def _times(pair: RunPair) -> str:
@@ -135,7 +130,7 @@ def _times(pair: RunPair) -> str:
 
 
 def _compared(pair: RunPair) -> str:
-    """Return a line that says what was predicted and measured; "" unless both ran to the end."""
+    """Return a line with the predicted and the measured time; "" unless both runs are complete."""
     if pair.predicted_and_measured is None or pair.elapsed_ratio is None:
         return ""
     predicted, measured = (run.summary for run in pair.predicted_and_measured)
@@ -209,7 +204,11 @@ def _metrics(pair: RunPair) -> str:
 
 
 def _sides(pair: RunPair, what: str, shown: Columns, verdict: str, judged: str) -> str:
-    """Return a row for each of the *what*s of either side: the columns *shown*, and a *verdict* on the key *judged*."""
+    """Return a table with a row per node or link (*what*) of either run.
+
+    The table has the columns *shown* for both runs, and a column *verdict* that compares their
+    values of *judged*.
+    """
     a, b = pair.a.summary[f"{what}s"], pair.b.summary[f"{what}s"]
     names = list(dict.fromkeys([*a, *b]))
     rows = [[what, *(head for name in shown for head in (f"{name} a", "b")), verdict]]
@@ -223,9 +222,9 @@ def _sides(pair: RunPair, what: str, shown: Columns, verdict: str, judged: str) 
 
 
 def columns(rows: Sequence[Sequence[str]], left: int = 1) -> str:
-    """Format *rows* in columns two spaces apart, the first *left* columns flush left, the others right."""
+    """Return *rows* as text; the first *left* columns are flush left, the others flush right."""
     width = max(len(row) for row in rows)
-    # A row with fewer cells is a remark of any length.
+    # A row with fewer cells is a remark: it affects only the width of the first column.
     full = [row for row in rows if len(row) == width]
     widths = [max(len(row[column]) for row in full) for column in range(width)]
     widths[0] = max(len(row[0]) for row in rows)
@@ -240,7 +239,7 @@ def columns(rows: Sequence[Sequence[str]], left: int = 1) -> str:
 
 
 def describe_phases(phases: Mapping[str, Mapping[str, PredictedTime]]) -> list[list[str]]:
-    """Return rows: a heading, all nodes together, then each node."""
+    """Return rows with the times of *phases*: a heading, the sum over all nodes, then each node."""
     sums = [[times[phase] for times in phases.values()] for phase in PHASES]
     total = [PredictedTime(*(sum(side) for side in zip(*times, strict=True))) for times in sums]
     rows = [["predicted, measured", *(text for phase in PHASES for text in (phase, "", ""))]]
@@ -260,7 +259,7 @@ def _uncounted(pair: RunPair) -> str:
 
 
 def describe_calls(calls: Mapping[str, Mapping[str, Mapping[str, CallTotals]]]) -> list[list[str]]:
-    """Return rows: a heading, then each node's calls by operation: number, bytes, time and waiting, of both runs."""
+    """Return rows: a heading, then the number, bytes and times of calls by node and operation."""
     rows = [["calls", *(cell for name in ("calls", "bytes", "took", "waited") for cell in (f"{name} a", "b"))]]
     for node, of_node in list(calls.items())[:MAX_NODES]:
         for operation, sides in of_node.items():
@@ -274,7 +273,7 @@ def describe_calls(calls: Mapping[str, Mapping[str, Mapping[str, CallTotals]]]) 
 
 
 def describe_memory(memory: Mapping[str, PredictedMemory]) -> list[list[str]]:
-    """Return rows: a heading, then each node with what was counted for it and how much its process grew."""
+    """Return rows: a heading, then each node's predicted memory and the growth of its process."""
     rows = [["memory", "predicted", "grown", ""]]
     for name, each in list(memory.items())[:MAX_NODES]:
         cells = [words.ABSENT if size is None else format_size(size) for size in each]
@@ -285,7 +284,7 @@ def describe_memory(memory: Mapping[str, PredictedMemory]) -> list[list[str]]:
 
 
 def describe_links(links: Mapping[str, PredictedTime]) -> list[list[str]]:
-    """Return rows: a heading, then each link with its seconds from send to receipt."""
+    """Return rows: a heading, then each link with its predicted and measured time per message."""
     rows = [["send to receipt", "predicted", "measured", ""]]
     rows += [[name, *_three(times)] for name, times in list(links.items())[:MAX_LINKS]]
     if len(links) > MAX_LINKS:

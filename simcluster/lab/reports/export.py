@@ -1,7 +1,8 @@
-"""`simcluster.save_figure`: a plotly figure as a file for a paper, drawn by plotly itself in a headless browser.
+"""`simcluster.save_figure`: write a plotly figure to a file for a paper, with a headless browser.
 
-The bytes depend on the figure, the version of plotly, the browser and its fonts alone: no dates, no random ids. Nothing
-is fetched: plotly.js comes from the package, MathJax is off, and the browser's proxy is a port where nothing listens.
+The file's bytes depend only on the figure, the version of plotly, the browser and its fonts: dates
+and random ids are fixed. Nothing is fetched: plotly.js comes from the package, MathJax is off, and
+the browser's proxy is a port where nothing listens.
 """
 
 from __future__ import annotations
@@ -22,26 +23,31 @@ from simcluster.paths.inside import write_whole
 from simcluster.process.installed import install_extra
 
 WIDTH_IN = 6.5
-"""Of a page's text."""
+"""Default width of a figure: the width of a page's text."""
 
 PX_PER_IN = 108.0
-"""The size of figures on paper: 702 pixels in a browser fill the text's width."""
+"""Scale of figures on paper: 702 pixels in a browser span the width of the text."""
 
 DOTS_PER_IN = {".svg": 96.0, ".pdf": 96.0, ".png": 200.0}
-"""Those of CSS where sizes are lengths, since a browser writes these formats."""
+"""Suffix -> resolution.
+
+SVG and PDF files state lengths, for which a browser assumes the 96 dpi of CSS.
+"""
 
 FONT = "'DejaVu Sans', Verdana, sans-serif"
-"""Two fonts of equal widths: text keeps its place if a viewer has only one."""
+"""Two fonts with the same letter widths: text keeps its layout if a viewer has only one of them."""
 
-SIZE_PX = 12  # 8 pt
+SIZE_PX = 12  # 8 pt on paper
 DRAW_S = 120.0
+"""Limit on the time to draw one figure."""
+
 OFFLINE = "127.0.0.1:9"
 SEEDED = """
         <script>
             let state = 1;
             Math.random = () => (state = state * 16807 % 2147483647) / 2147483647;
         </script>"""
-"""Plotly chooses the ids in an SVG at random."""
+"""A script that seeds Math.random, from which plotly draws the ids in an SVG."""
 
 BROWSER = (
     "Google Chrome or Chromium, to draw for paper: `apt install chromium fonts-dejavu-core`, `kaleido_get_chrome`, or "
@@ -52,10 +58,11 @@ BROWSER = (
 def save_figure(
     figure: go.Figure, path: str | os.PathLike[str], *, width_in: float = WIDTH_IN, height_in: float | None = None
 ) -> Path:
-    """Write *figure* to *path* (.svg, .pdf or .png) by kaleido (extra `plot-static`) and a browser. Return *path*.
+    """Write *figure* to *path* (.svg, .pdf or .png) and return *path*.
 
-    *height_in* defaults to the figure's own. Raises UsageError if kaleido or a browser is missing or fails, for another
-    suffix, and for a size out of range.
+    This function needs kaleido (extra `plot-static`) and a browser. *height_in* defaults to the
+    figure's own. Raise UsageError if kaleido or a browser is missing or fails, if the suffix, the
+    directory or a size is invalid, or if the file cannot be written.
     """
     target = given_path(path, "path")
     problems = []
@@ -71,7 +78,7 @@ def save_figure(
     try:
         write_whole(target.parent, target.name, content=content)
     except OSError as error:
-        raise UsageError(Problem("path", str(target), f"a writable file ({error.strerror})")) from None
+        raise UsageError("path", str(target), f"a writable file ({error.strerror})") from None
     return target
 
 
@@ -80,20 +87,19 @@ def drawn(
 ) -> list[bytes]:
     """Return *figures* as the contents of files with *suffix*, all drawn by one browser.
 
-    Raises UsageError if kaleido or a browser is missing or fails.
+    Raise UsageError if kaleido or a browser is missing or fails.
     """
     try:
         import kaleido
         from kaleido.errors import BrowserClosedError, BrowserFailedError, ChromeNotFoundError, KaleidoError
     except ImportError:
-        raise UsageError(
-            Problem("kaleido", "not installed", f"it, to draw for paper: {install_extra('plot-static')}")
-        ) from None
+        raise UsageError("kaleido", "not installed", f"it, to draw for paper: {install_extra('plot-static')}") from None
     template = kaleido.PageGenerator(mathjax=False)
     template.header += SEEDED
 
     async def draw() -> list[bytes]:
-        # The same bytes every time, without a network.
+        # The seeded template gives the same bytes every time; the proxy keeps the browser off the
+        # network.
         async with (
             asyncio.timeout(DRAW_S * len(figures)),
             kaleido.Kaleido(n=1, page_generator=template, proxy_server=OFFLINE) as browser,
@@ -101,13 +107,13 @@ def drawn(
             return [await _draw(browser, figure, suffix, width_in, height_in) for figure in figures]
 
     try:
-        with ThreadPoolExecutor(1) as pool:  # a notebook's thread has a running loop
+        with ThreadPoolExecutor(1) as pool:  # In a notebook, this thread already runs an event loop.
             contents = pool.submit(asyncio.run, draw()).result()
     except ChromeNotFoundError:
-        raise UsageError(Problem("browser", os.environ.get("BROWSER_PATH", "none on the path"), BROWSER)) from None
+        raise UsageError("browser", os.environ.get("BROWSER_PATH", "none on the path"), BROWSER) from None
     except (BrowserClosedError, BrowserFailedError, KaleidoError, OSError, asyncio.InvalidStateError) as error:
         reason = str(error.args[0] if error.args else error) or type(error).__name__
-        raise UsageError(Problem("browser", f"one that does not draw ({reason})", BROWSER)) from error
+        raise UsageError("browser", f"one that does not draw ({reason})", BROWSER) from error
     dated = rb"\(D:\d{14}"
     return [re.sub(dated, b"(D:20000101000000", one) for one in contents] if suffix == ".pdf" else contents
 
@@ -115,7 +121,7 @@ def drawn(
 async def _draw(browser: Any, figure: go.Figure, suffix: str, width_in: float, height_in: float | None) -> bytes:
     page = go.Figure(figure)
     page.update_layout(font={"family": FONT, "size": SIZE_PX}, paper_bgcolor="white")
-    page.update_annotations(bgcolor="rgba(255,255,255,0.8)")  # lines may run below them
+    page.update_annotations(bgcolor="rgba(255,255,255,0.8)")  # Keep the text readable where a line passes under it.
     height_px = height_in * PX_PER_IN if height_in else figure.layout.height or 420
     size = {"width": round(width_in * PX_PER_IN), "height": round(height_px)}
     options = {"format": suffix[1:], **size, "scale": DOTS_PER_IN[suffix] / PX_PER_IN}

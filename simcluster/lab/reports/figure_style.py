@@ -1,4 +1,4 @@
-"""The style that all figures share: colours, template, scales of axes, captions, names."""
+"""The common style of all figures: colours, template, axes, captions, legends."""
 
 from __future__ import annotations
 
@@ -6,27 +6,29 @@ import inspect
 import textwrap
 from collections.abc import Sequence
 from html import escape
-from typing import Any, Final
+from typing import Any
 
 import plotly.graph_objects as go
 from plotly.colors import hex_to_rgb
 
 from simcluster.lab.reports.scales import is_wide
 
-COMPUTE, SEND, RECV = "#2f7fb8", "#e0862b", "#9aa5b1"
+COMPUTE = "#2f7fb8"
+SEND = "#e0862b"
+RECV = "#9aa5b1"
 FAULT = "#d1495b"
-# Distinguishable for colour-blind readers, and on white as well as on dark grey.
-LINES: Final = (
+# Colour-blind readers can distinguish these colours, on white as well as on dark grey.
+LINES = (
     *("#2f7fb8", "#d1495b", "#2a9d74", "#e0862b", "#8a63c9"),
     *("#7d8a97", "#b0863a", "#c764a6", "#3fb1c5", "#6a8d2f"),
 )
 
-DASHES: Final = ("solid", "dash", "dot", "dashdot")
-MAX_LINES: Final = len(LINES) * len(DASHES)
-"""The number of lines that can be told apart."""
+DASHES = ("solid", "dash", "dot", "dashdot")
+MAX_LINES = len(LINES) * len(DASHES)
+"""Limit on lines that readers can distinguish, by colour and dashes."""
 
 _GRID = "rgba(128,136,146,0.22)"
-_AXIS: Final[dict[str, Any]] = {
+_AXIS: dict[str, Any] = {
     "gridcolor": _GRID,
     "zerolinecolor": _GRID,
     "linecolor": "rgba(128,136,146,0.6)",
@@ -37,7 +39,7 @@ _AXIS: Final[dict[str, Any]] = {
     "title": {"standoff": 10},
 }
 
-TEMPLATE: Final = go.layout.Template(
+TEMPLATE = go.layout.Template(
     layout={
         "font": {"family": "system-ui, -apple-system, 'Segoe UI', Roboto, sans-serif", "size": 13},
         "colorway": list(LINES),
@@ -54,19 +56,19 @@ TEMPLATE: Final = go.layout.Template(
 
 
 def measure_axis(title: str, heights: Sequence[float]) -> dict[str, Any]:
-    """Return the layout of a y axis for *heights*: logarithmic if they are wide, else from zero."""
+    """Return the layout of a y axis for *heights*: logarithmic for a wide range, else from 0."""
     return {"title": {"text": title}, **(log_axis(heights) if is_wide(heights) else {"rangemode": "tozero"})}
 
 
 def log_axis(heights: Sequence[float]) -> dict[str, Any]:
-    """Return a logarithmic axis for positive *heights*, with ticks at powers of ten; if few, also at 2 and 5."""
+    """Return a logarithmic axis for positive *heights*; a short axis also has ticks at 2 and 5."""
     if heights and max(heights) / min(heights) >= 300:
         return {"type": "log", "dtick": 1}
     return {"type": "log", "dtick": "D2", "tickformat": "~g"}
 
 
 def styled(figure: go.Figure, **layout: Any) -> go.Figure:
-    """Return *figure* in this style, with *layout* on top."""
+    """Return *figure* in the common style, changed by *layout*."""
     figure.update_layout(template=TEMPLATE, **layout)
     return figure
 
@@ -79,11 +81,14 @@ def rgba(colour: str, alpha: float) -> str:
 
 CAPTION_PX, LINE_PX = 11, 15
 WIDTH = 46
-"""Letters per line of a caption: they fit next to an axis on a phone."""
+"""Letters per line of a caption, so that it fits below an axis on a phone."""
 
 
 def titled(title: str, sentences: Sequence[str]) -> tuple[str, int]:
-    """Return (an axis title with *sentences* below it in small type, the added pixels). Both are plain text."""
+    """Return (axis title with *sentences* below it in small type, their height in pixels).
+
+    The arguments are plain text.
+    """
     lines = [escape(line) for sentence in sentences for line in textwrap.wrap(sentence, WIDTH)]
     if not lines:
         return escape(title), 0
@@ -92,18 +97,18 @@ def titled(title: str, sentences: Sequence[str]) -> tuple[str, int]:
 
 
 LEGEND_LETTERS = 84
-"""Letters of names that fit above a figure on a phone, in two or three rows."""
+"""Limit on the letters of a legend above a figure: they take two or three rows on a phone."""
 
 ROW_PX, AXIS_PX = 20, 62
 
 
 def named(figure: go.Figure, plot_px: int, caption_px: int = 0) -> dict[str, Any]:
-    """Return a layout with room for a plot of *plot_px*, the caption and the names in the legend."""
+    """Return a layout with room for a plot of height *plot_px*, the caption and the legend."""
     names = _names(figure)
     below_px = AXIS_PX + caption_px
     if len(names) < 2 or sum(len(name) + 4 for name in names) <= LEGEND_LETTERS:
         return {"height": plot_px + below_px + 44, "margin": {"t": 44, "b": below_px}}
-    # At the bottom of the figure, since the plot ends higher on a phone.
+    # Place the legend relative to the figure, not to the plot: on a phone, the plot ends higher.
     legend = {"orientation": "v", "yref": "container", "yanchor": "bottom", "y": 0, "x": 0}
     rows_px = ROW_PX * len(names) + 8
     return {"height": plot_px + below_px + rows_px + 28, "margin": {"t": 16, "b": below_px + rows_px}, "legend": legend}
@@ -115,8 +120,9 @@ def stroke(index: int) -> dict[str, str]:
 
 
 def without_names(figure: go.Figure) -> go.Figure:
-    """Return *figure* without its legend and the room that `named` made for it: the page has the names."""
-    layout, names = figure.layout, _names(figure)
+    """Return *figure* without its legend and the space for it: the page has a legend."""
+    layout = figure.layout
+    names = _names(figure)
     if len(names) < 2:
         return figure
     below_px = ROW_PX * len(names) + 8 if layout.legend.orientation == "v" else 0
@@ -130,7 +136,7 @@ def _names(figure: go.Figure) -> list[str]:
 
 
 class Figures:
-    """Figures by name: the methods that return one."""
+    """A base class for a group of figures: each method is named after the figure that it returns."""
 
     def __dir__(self) -> list[str]:
         return drawn_by(type(self))
@@ -140,7 +146,7 @@ class Figures:
 
 
 def drawn_by(plots: type) -> list[str]:
-    """Return the names of the methods of the class *plots* that return a figure."""
+    """Return the names of the figures that the class *plots* can draw."""
     return [
         name
         for name, method in vars(plots).items()

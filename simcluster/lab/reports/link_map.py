@@ -1,29 +1,27 @@
-"""Drawing of the topology with the busy share of its links."""
+"""Draw the topology, with the share of time for which each link is busy."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from html import escape
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import Any
 
 import plotly.graph_objects as go
 
 from simcluster.lab.reports.figure_style import COMPUTE, RECV, styled
 from simcluster.runs import words
+from simcluster.topology import Link, Node, Topology
 from simcluster.topology.draw.layout import Point, place
 
-if TYPE_CHECKING:
-    from simcluster.topology import Link, Node, Topology
-
 MAX_NAMED = 60
-"""With more nodes, names show on hover only."""
+"""Limit on the nodes whose names are shown; with more, a name appears only on hover."""
 MAX_TOLD = 16
-"""With more links, shares show on hover only."""
+"""Limit on the links whose shares are shown; with more, a share appears only on hover."""
 ALONG = 0.44
-"""Positions on a link for its share."""
+"""Position of the share along a link, slightly off the middle, where diagonals cross."""
 
-Use: TypeAlias = Mapping[str, Mapping[str, Any]]
-"""By link, bytes and busy_fraction, as in a run's summary."""
+Use = Mapping[str, Mapping[str, Any]]
+"""Link -> its bytes and busy_fraction, as in a run's summary."""
 
 
 STEPS = (
@@ -33,17 +31,18 @@ STEPS = (
     (0.8, "50 to 80 %", "#e0a12b", 6.5),
     (float("inf"), "over 80 % busy", "#d6453d", 9.0),
 )
-"""(upper limit of the busy share, words, colour, width) of links; each step begins at the limit of the one before."""
+"""(upper limit of the busy share, label, colour, width) of a link, by rising limits."""
 
 
 def link_map(topology: Topology, use: Use, computing: Mapping[str, float]) -> go.Figure:
-    """Draw nodes as in the topology's drawing, and links in a colour and width by their busy share.
+    """Draw the topology; colour and width of a link show its busy share.
 
-    *computing* is by node: its device's working share of the run. A hover at the middle of a link shows
-    its properties and the bytes carried.
+    *computing* maps each node to the share of the run for which its device computed. Hovering near
+    the middle of a link shows its properties and the bytes that it carried.
     """
     placed = place(list(topology.nodes), [(link.a, link.b) for link in topology.links])
-    at = {name: (round(x, 6), round(y, 6)) for name, (x, y) in placed.items()}  # straight lines stay straight
+    # Round, so that lines that are almost straight become straight.
+    at = {name: (round(x, 6), round(y, 6)) for name, (x, y) in placed.items()}
     figure = go.Figure()
     used = [link for link in topology.links if link.name in use]
     low = 0.0
@@ -74,7 +73,6 @@ def link_map(topology: Topology, use: Use, computing: Mapping[str, float]) -> go
 
 def _middles(links: list[Link], use: Use, at: Mapping[str, Point]) -> go.Scatter:
     ends = [(at[link.a], at[link.b]) for link in links]
-    # Not quite in the middle, where diagonals cross.
     middles = [(ax + (bx - ax) * ALONG, ay + (by - ay) * ALONG) for (ax, ay), (bx, by) in ends]
     told = len(links) <= MAX_TOLD
     shares = [words.share(use[link.name]["busy_fraction"]) for link in links]

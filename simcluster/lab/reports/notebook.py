@@ -1,27 +1,27 @@
-"""Results as notebooks show them: a title, a table and lines of text, without scripts, in the colours of the page."""
+"""Show results in notebooks: a title, a table and lines of text, without scripts or colours."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Mapping, Sequence
 from html import escape
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from simcluster.runs import words
+from simcluster.runs.comparison.compare import RunPair
+from simcluster.runs.folder import RunFolder
+from simcluster.runs.sweep.sweep_folder import SweepFolder
 
-if TYPE_CHECKING:
-    from simcluster.runs.comparison.compare import RunPair
-    from simcluster.runs.folder import RunFolder
-    from simcluster.runs.sweep.sweep_folder import SweepFolder
-
-MOST_ROWS, MOST_SETTINGS, LONGEST = 20, 8, 200
+MOST_ROWS = 20
+MOST_SETTINGS = 8
+LONGEST = 200
 
 LINE = "border-top:1px solid rgba(128,136,146,.45)"
 MEASURES = ("time_to_target_s", "elapsed_s", "steps", "loss", "accuracy", "bytes_sent", "joules")
 
 
 def of_run(run: RunFolder) -> str:
-    """Return what `run` shows in a notebook."""
+    """Return the HTML that a notebook shows for *run*."""
     summary = run.summary
     rows = [(name, value) for name, value in _outcome(summary).items() if value != words.ABSENT]
     notes = [_error(summary)] if summary["status"] != "done" else []
@@ -29,7 +29,7 @@ def of_run(run: RunFolder) -> str:
 
 
 def of_sweep(sweep: SweepFolder) -> str:
-    """Return what `sweep` shows in a notebook: its first points."""
+    """Return the HTML that a notebook shows for *sweep*, with its first points."""
     table = sweep.table
     shown = [
         *sweep.columns,
@@ -45,7 +45,10 @@ def of_sweep(sweep: SweepFolder) -> str:
 
 
 def of_comparison(pairs: Sequence[RunPair]) -> str:
-    """Return what a comparison shows in a notebook: a column per run, and the settings that differ."""
+    """Return the HTML that a notebook shows for a comparison.
+
+    It has a column per run, and the settings that differ.
+    """
     runs = [pairs[0].a, *(pair.b for pair in pairs)]
     each = [_outcome(run.summary) for run in runs]
     rows = [[name, *(outcome[name] for outcome in each)] for name in each[0]]
@@ -64,7 +67,7 @@ def of_comparison(pairs: Sequence[RunPair]) -> str:
 
 
 def card(title: str, header: Sequence[str], rows: Iterable[Sequence[Any]], notes: Iterable[str]) -> str:
-    """Return HTML with a title, a table and lines of text; every text is escaped."""
+    """Return HTML with a title, a table and lines of text; every string is escaped."""
     pad = "padding:.25em .75em .25em 0;text-align:left;vertical-align:top"
     head = "".join(f'<th scope="col" style="{pad}">{escape(_short(name))}</th>' for name in header)
     body = "".join(

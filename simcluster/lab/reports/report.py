@@ -1,6 +1,6 @@
-"""The report.html of a run: one self-contained page of text, figures and tables.
+"""Write the report.html of a run: one self-contained page of text, figures and tables.
 
-Every text from the run passes through `escape`.
+Every string from the run passes through `escape`.
 """
 
 from __future__ import annotations
@@ -23,11 +23,11 @@ from simcluster.runs.folder import REPORT, RunFolder
 from simcluster.runs.steps import STALENESS
 from simcluster.runs.summary import CONSENSUS
 from simcluster.runs.write import replace_files
+from simcluster.topology import Topology
 
 if TYPE_CHECKING:
     import plotly.graph_objects as go
 
-    from simcluster.topology import Topology
 
 FAULTS = "What the experiment's plan did to this run. Dropped is what had left its sender and never arrived."
 DEVICES = "Devices and what they consume are the topology's, whatever machines the nodes ran on."
@@ -37,7 +37,7 @@ GROUPS = "Ranks in step resumed in another group, from the last step that all of
 
 
 def write_report(run: RunFolder, topology: Topology) -> Path:
-    """Write the report of *run*, of about 2 MB, and return its path. Raises FolderError if that fails."""
+    """Write the report of *run* (about 2 MB) and return its path. Raise FolderError on failure."""
     page = render(run, topology)
     replace_files(run.folder, {REPORT: lambda file: file.write(page.encode())})
     return run.folder / REPORT
@@ -55,9 +55,11 @@ def render(run: RunFolder, topology: Topology) -> str:
     nodes += tables.nodes_table(run, topology)
     by_name = spread.shown_words(len(use), "links", "were busiest"), tables.links_table(run, topology)
     if len(topology.nodes) <= spread.MANY:
-        network, links = f'<div class="drawing">{draw_svg(topology, use)}</div>', section("Links", *by_name)
+        network = f'<div class="drawing">{draw_svg(topology, use)}</div>'
+        links = section("Links", *by_name)
     else:
-        network, links = f"{tables.links_spread(run, topology)}{BY_NAME.format(*by_name)}", ""
+        network = f"{tables.links_spread(run, topology)}{BY_NAME.format(*by_name)}"
+        links = ""
     body = [
         _header(run, topology),
         _convergence(figures, run),
@@ -76,14 +78,20 @@ def render(run: RunFolder, topology: Topology) -> str:
 
 
 def _figures(run: RunFolder) -> dict[str, go.Figure]:
+    """Return name -> figure for all that *run* recorded.
+
+    There is a figure for each x axis that the page offers.
+    """
     recorded = set(run.rows["name"])
     if words.timed_only(run.summary):
         recorded -= {"loss", "eval_loss", "eval_accuracy"}
     if not recorded & {"loss", "eval_loss", "eval_accuracy", CONSENSUS, RECORDED, STALENESS}:
         return {}
-    from simcluster.lab.reports.plots import RunPlots  # and plotly, which takes longer to import than a page to write
+    # Importing plotly takes longer than writing a page without figures.
+    from simcluster.lab.reports.plots import RunPlots
 
-    plots, figures = RunPlots(run), dict[str, "go.Figure"]()
+    plots = RunPlots(run)
+    figures = dict[str, "go.Figure"]()
     for x in axes_of([run]):
         if recorded & {"loss", "eval_loss"}:
             figures[f"loss-{x}"] = plots.convergence(x, ["loss"])
@@ -130,7 +138,7 @@ def _cards(summary: dict[str, Any]) -> str:
     ]
     if words.timed_only(summary):
         learnt = [("numerics", "none", "timed only")]
-    bill = []  # known if the power and price of every device are
+    bill = []  # Energy and price are known only if every device has a power and a price.
     if summary.get("joules") is not None:
         mean_W = summary["joules"] / summary["elapsed_s"] if summary["elapsed_s"] else 0.0
         bill.append(("energy", words.energy(summary["joules"]), f"{words.number(mean_W)} W on average"))
@@ -157,7 +165,7 @@ def _cards(summary: dict[str, Any]) -> str:
 
 
 def _steps(summary: dict[str, Any]) -> list[tuple[str, str, str]]:
-    """Return the cards of the steps, and of a server's updates if it counts in another way."""
+    """Return a card for the steps, and one for the updates if a server counts them separately."""
     counts = [("steps", summary["steps"])]
     if summary.get("updates") is not None:
         counts = [("steps per worker", summary["steps"]), ("updates", summary["updates"])]
@@ -188,12 +196,13 @@ def _consensus(figures: dict[str, go.Figure]) -> str:
 
 
 def _listed(title: str, note: str, content: str) -> str:
+    """Return a section; "" if *content* is empty."""
     return section(title, note, content) if content else ""
 
 
 def _repeat(run: RunFolder) -> str:
     summary = run.summary
-    # As given if that is meaningful elsewhere.
+    # A relative path also works on another machine; show only the name of an absolute path.
     folder = run.folder.name if run.folder.is_absolute() else run.folder.as_posix()
     found = [("simcluster", summary["version"]), *summary["versions"].items()]
     versions = ", ".join(f"{name} {version}" for name, version in found)

@@ -1,42 +1,38 @@
-"""The tables of report.html: nodes, links, faults, groups, and sentences around them.
-
-A column without any known value is left out.
-"""
+"""Write the tables of report.html (nodes, links, faults, groups), and sentences about the run."""
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from html import escape
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from simcluster.lab.reports.html_page import table
 from simcluster.lab.reports.sections import spread
 from simcluster.runs import words
 from simcluster.runs.calls import call_totals
-from simcluster.runs.folder import size_of
+from simcluster.runs.folder import RunFolder, size_of
 from simcluster.runs.summary import label
+from simcluster.topology import Topology
+from simcluster.units import format_bandwidth
 
 THREE = '<p class="note">Least / median / most.</p>'
 
 SAID_ELSEWHERE = ("kind", "node", "link", "towards", "groups", "at", "for")
-"""Settings of a fault that its row has in other columns."""
-
-if TYPE_CHECKING:
-    from simcluster.runs.folder import RunFolder
-    from simcluster.topology import Topology
+"""Settings of a fault that its row shows in other columns."""
 
 
 def headline(run: RunFolder, topology: Topology) -> str:
-    """Return a sentence: algorithm, workload and cluster, and the progress and time of the run."""
-    summary, workload = run.summary, run.config.get("workload")
+    """Return a sentence that names the run's algorithm, workload, cluster, progress and time."""
+    summary = run.summary
+    workload = run.config.get("workload")
     did = "was timed at training" if words.timed_only(summary) else "trained"
     who = f"{summary['algorithm']} {did} {label(workload) if workload else 'a model'}"
     nodes = words.plural(size_of(summary), "node")
     steps = words.steps(summary)
     time = f"{words.seconds(summary['elapsed_s'])} of {clock_name(summary)}"
-    # Nodes on sockets may be any machines, whatever the topology states.
-    devices = [topology.nodes[name].device for name in topology.workers if summary["backend"] == "sim"]
-    counts = Counter(device.name for device in devices if device is not None)
+    # Only simulated nodes are certain to be the topology's devices: real nodes may be any machines.
+    counts = Counter(topology.device(name).name for name in topology.workers if summary["backend"] == "sim")
     told = words.listing([f"{count} {name}" for name, count in counts.items()])
     start = f"{who} on {nodes} of {summary['topology']}" + (f" ({told})" if 0 < len(counts) <= 6 else "")
     if summary["status"] != "done":
@@ -49,7 +45,10 @@ def headline(run: RunFolder, topology: Topology) -> str:
 
 
 def losses(summary: dict[str, Any]) -> str:
-    """Return the lost nodes and the reasons; empty without losses, or if the run's error tells them."""
+    """Return a sentence that names the lost nodes.
+
+    Return "" if no node was lost, or if the run's error already names the only one.
+    """
     lost = summary.get("lost", {})
     if len(lost) == 1 and summary.get("error", {}).get("type") == "PeerLost":
         return ""
@@ -58,7 +57,7 @@ def losses(summary: dict[str, Any]) -> str:
 
 
 def doubts(summary: Mapping[str, Any]) -> str:
-    """Return the warnings of a run as a list for its header; empty if there are none."""
+    """Return the warnings of a run as HTML for its header; "" if there are none."""
     rows = "".join(f"<li>{escape(row['text'])}</li>" for row in summary.get("warnings", ()))
     return f'<div class="doubts" role="note"><strong>This result is doubtful</strong><ul>{rows}</ul></div>' * bool(rows)
 
@@ -67,7 +66,7 @@ HEADERS = "Headers of messages count, but take no time"
 
 
 def carried(summary: dict[str, Any]) -> str:
-    """Explain the numbers of the links."""
+    """Return a note that explains the numbers of the links."""
     if summary["backend"] == "sim":
         text = "What each link carried, and for what share of the run it was busy, at its full bandwidth."
         above = any(link["busy_fraction"] > 1 for link in summary["links"].values())
@@ -83,16 +82,18 @@ def clock_name(summary: dict[str, Any]) -> str:
 
 
 def compute_share(summary: dict[str, Any]) -> float:
-    """Return the mean over nodes of the device's working share of the run: 0 to 1."""
-    nodes, elapsed_s = summary["nodes"].values(), summary["elapsed_s"]
+    """Return the share of the run, 0 to 1, for which a device computed on average."""
+    nodes = summary["nodes"].values()
+    elapsed_s = summary["elapsed_s"]
     if not nodes or not elapsed_s:
         return 0.0
     return float(sum(node["compute_s"] for node in nodes) / (size_of(summary) * elapsed_s))
 
 
 def dominated(summary: dict[str, Any], topology: Topology) -> str:
-    """Return the main use of time: computing, one slow node, one busy link, or waiting without either."""
-    nodes, elapsed_s = summary["nodes"], summary["elapsed_s"]
+    """Return a sentence on what took the most time: computing, a slow node, a link, or waiting."""
+    nodes = summary["nodes"]
+    elapsed_s = summary["elapsed_s"]
     if not nodes or not elapsed_s:
         return "Nothing took any time."
     mean = compute_share(summary)
@@ -100,7 +101,7 @@ def dominated(summary: dict[str, Any], topology: Topology) -> str:
     slowest_share = nodes[slowest]["compute_s"] / elapsed_s
     link_share, link_words = _busiest_link(summary, topology)
     if summary["backend"] != "sim":
-        link_share = 0.0  # the links that carried the bytes are unknown
+        link_share = 0.0  # It is unknown which links carried the bytes.
     average = f"devices worked {words.share(mean)} of the time on average"
     if mean >= 0.6:
         first = f"Computing dominated: {average}"
@@ -115,10 +116,10 @@ def dominated(summary: dict[str, Any], topology: Topology) -> str:
 
 
 def _busiest_link(summary: dict[str, Any], topology: Topology) -> tuple[float, str]:
-    """Return the busy share of the busiest link, both ways added, as a number and in words.
+    """Return (busy share of the busiest link, a clause that describes it).
 
-    In most algorithms nodes do not send while they receive, so a full-duplex link that is busy 40 % of the time each
-    way keeps them waiting for 80 %.
+    The share adds both directions: in most algorithms nodes do not send while they receive, so a
+    full-duplex link that is busy for 40 % of the time in each direction makes them wait for 80 %.
     """
     use = summary["links"]
     if not use:
@@ -136,7 +137,7 @@ def _busiest_link(summary: dict[str, Any], topology: Topology) -> tuple[float, s
 
 
 def calls_table(run: RunFolder) -> str:
-    """Return a row for each rank and operation of a script; empty for other runs."""
+    """Return a table with a row per rank and operation of a script; "" for other runs."""
     names = {node["rank"]: name for name, node in run.summary["nodes"].items()}
     rows = [
         {
@@ -150,21 +151,22 @@ def calls_table(run: RunFolder) -> str:
         for rank, of_rank in list(call_totals(run.calls).items())[: spread.MANY]
         for operation, one in of_rank.items()
     ]
-    return _table(rows, {"node", "call"}) if rows else ""
+    return table(rows, {"node", "call"}) if rows else ""
 
 
 def nodes_table(run: RunFolder, topology: Topology) -> str:
-    elapsed_s, lost = run.summary["elapsed_s"], run.summary.get("lost", {})
+    elapsed_s = run.summary["elapsed_s"]
+    lost = run.summary.get("lost", {})
     rows = []
     for name, why in spread.standing_out(run.summary["nodes"], "compute_s", lost).items():
         node = run.summary["nodes"][name]
-        device, sha256 = topology.nodes[name].device, node["weights_sha256"]
+        sha256 = node["weights_sha256"]
         rows.append(
             {
                 "rank": str(node["rank"]),
                 "node": escape(name) + (' <span class="lost">lost</span>' if name in lost else ""),
                 "shown as": why or words.ABSENT,
-                "device": escape(device.name) if device is not None else words.ABSENT,
+                "device": escape(topology.device(name).name),
                 "computing": _bar(node["compute_s"] / elapsed_s if elapsed_s else 0.0),
                 "computed": words.seconds(node["compute_s"]),
                 "waited": words.seconds(node["wait_s"]),
@@ -177,27 +179,28 @@ def nodes_table(run: RunFolder, topology: Topology) -> str:
                 "weights": f"<code>{escape(sha256[:8])}</code>" if sha256 else words.ABSENT,
             }
         )
-    return _table(rows, {"node", "shown as", "device"})
+    return table(rows, {"node", "shown as", "device"})
 
 
 def nodes_spread(run: RunFolder, topology: Topology) -> str:
-    """Return groups and distributions of more than MANY nodes; else nothing."""
-    if len(run.summary["nodes"]) <= spread.MANY:
+    """Return groups and distributions of the nodes; "" if there are at most MANY nodes."""
+    if len(nodes := run.summary["nodes"].values()) <= spread.MANY:
         return ""
-    groups = _table(spread.node_groups(run, topology), {"site", "device"})
-    return f"{THREE}{groups}{spread.distributions(spread.node_measures(run))}"
+    groups = table(spread.node_groups(run, topology), {"site", "device"})
+    return f"{THREE}{groups}{spread.distributions(spread.node_measures(nodes, run))}"
 
 
 def links_spread(run: RunFolder, topology: Topology) -> str:
-    """Return kinds and distributions of the links."""
-    if not run.summary["links"]:
+    """Return groups and distributions of the links; "" if there are none."""
+    if not (links := run.summary["links"].values()):
         return ""
-    groups = _table(spread.link_groups(run, topology), {"bandwidth", "kind"})
-    return f"{THREE}{groups}{spread.distributions(spread.link_measures(run))}"
+    groups = table(spread.link_groups(run, topology), {"bandwidth", "kind"})
+    return f"{THREE}{groups}{spread.distributions(spread.link_measures(links))}"
 
 
 def links_table(run: RunFolder, topology: Topology) -> str:
-    use, known = run.summary["links"], {link.name: link for link in topology.links}
+    use = run.summary["links"]
+    known = {link.name: link for link in topology.links}
     rows = []
     for name, why in spread.standing_out(use, "busy_fraction").items():
         link = known[name]
@@ -205,25 +208,25 @@ def links_table(run: RunFolder, topology: Topology) -> str:
             {
                 "link": escape(name),
                 "shown as": why or words.ABSENT,
-                "bandwidth": words.bandwidth(link.bandwidth_Bps),
+                "bandwidth": format_bandwidth(link.bandwidth_Bps),
                 "latency": words.seconds(link.latency_s),
                 "duplex": escape(str(link.duplex)),
                 "carried": words.size(use[name]["bytes"]),
                 "busy": _bar(use[name]["busy_fraction"]),
             }
         )
-    return f'<div class="links">{_table(rows, {"link", "shown as"})}</div>'
+    return f'<div class="links">{table(rows, {"link", "shown as"})}</div>'
 
 
 def faults_table(run: RunFolder) -> str:
-    """Return the effects of the fault plan, in order; empty without one."""
+    """Return a table of the faults and their effects, in the plan's order; "" without faults."""
     heads = ("fault", "of", "settings", "when", "dropped")
     rows = [dict(zip(heads, map(escape, cells(row)), strict=True)) for row in run.summary.get("faults", ())]
-    return _table(rows, set(heads[:4])) if rows else ""
+    return table(rows, set(heads[:4])) if rows else ""
 
 
 def cells(row: Mapping[str, Any]) -> list[str]:
-    """Return a row of `faults_table`: kind, target, settings, when, bytes dropped."""
+    """Return the cells of a row of `faults_table`: kind, target, settings, times, dropped bytes."""
     settings = {name: value for name, value in row["plan"].items() if name not in SAID_ELSEWHERE}
     shown = [_when(start_s, end_s, row["kind"]) for start_s, end_s in row["spells_s"][:3]]
     more = len(row["spells_s"]) - len(shown)
@@ -246,28 +249,16 @@ def _when(start_s: float, end_s: float | None, kind: str) -> str:
 
 
 def regroups_table(run: RunFolder) -> str:
-    """Return the re-formed groups of ranks, in order; empty if there were none."""
+    """Return a table of the re-formed groups of ranks, in order of time; "" if there are none."""
     kinds = ("lost", "joined", "members")
     rows = [
         {"at": words.seconds(row["time_s"]), "from step": str(row["step"])}
         | {kind: escape(", ".join(row[kind]) or words.ABSENT) for kind in kinds}
         for row in run.summary.get("regroups", ())
     ]
-    return _table(rows, set(kinds)) if rows else ""
+    return table(rows, set(kinds)) if rows else ""
 
 
 def _bar(fraction: float) -> str:
     width = min(100.0, max(0.0, fraction * 100))
     return f'<span class="bar"><i style="width:{width:.1f}%"></i></span><b>{escape(words.share(fraction))}</b>'
-
-
-def _table(rows: Sequence[Mapping[str, str]], texts: set[str]) -> str:
-    """Return a table of *rows*, HTML by column; the columns *texts* are flush left."""
-    shown = [head for head in rows[0] if any(row[head] != words.ABSENT for row in rows)] if rows else []
-
-    def html(tag: str, row: Mapping[str, str]) -> str:
-        return "".join(f"<{tag}{' class=text' if head in texts else ''}>{row[head]}</{tag}>" for head in shown)
-
-    body = "".join(f"<tr>{html('td', row)}</tr>" for row in rows)
-    head = html("th", {name: name for name in shown})
-    return f'<div class="wide"><table><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table></div>'

@@ -1,24 +1,26 @@
-"""Scales and axes that do not depend on how a figure is drawn."""
+"""Scales and axes of figures, for pages that draw with plotly and pages that do not."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Literal, get_args
+from typing import Literal, get_args
 
-if TYPE_CHECKING:
-    from simcluster.runs.folder import RunFolder
+from simcluster.runs.folder import RunFolder
 
 RECORDED = "consensus"
-"""The consensus distance in algorithms that measure it themselves, at the network's cost."""
+"""Name of the metric that algorithms record if they measure the consensus distance with messages."""
 
 LOGARITHMIC_FROM = 20.0
-"""The largest over the smallest number from which an axis is logarithmic."""
+"""Least ratio of the largest to the smallest number at which an axis is logarithmic."""
 
 XAxis = Literal["time", "step", "bytes", "energy"]
 
 
 def axes_of(runs: Sequence[RunFolder]) -> list[XAxis]:
-    """Return the axes that all *runs* have: energy only if the power of every device is known."""
+    """Return the axes that all *runs* have.
+
+    "energy" is one of them only if the power of every device is known.
+    """
     known = all(run.summary.get("joules") is not None for run in runs)
     return [x for x in get_args(XAxis) if known or x != "energy"]
 
@@ -31,15 +33,19 @@ def time_scale(longest_s: float) -> tuple[float, str]:
 
 def size_scale(largest_bytes: float) -> tuple[float, str]:
     """Return (bytes per unit, unit) that make *largest_bytes* easy to read."""
-    scales = ((1e9, "GB"), (1e6, "MB"), (1e3, "kB"))
-    return next((scale for scale in scales if largest_bytes >= 2 * scale[0]), (1.0, "B"))
+    return _scale(largest_bytes, "B")
 
 
 def energy_scale(most_J: float) -> tuple[float, str]:
     """Return (joules per unit, unit) that make *most_J* easy to read."""
-    return next((scale for scale in ((1e6, "MJ"), (1e3, "kJ")) if most_J >= 2 * scale[0]), (1.0, "J"))
+    return _scale(most_J, "J")
+
+
+def _scale(most: float, unit: str) -> tuple[float, str]:
+    prefixes = ((1e9, "G"), (1e6, "M"), (1e3, "k"))
+    return next(((scale, prefix + unit) for scale, prefix in prefixes if most >= 2 * scale), (1.0, unit))
 
 
 def is_wide(numbers: Sequence[float]) -> bool:
-    """Whether *numbers* span enough magnitudes for a logarithmic axis."""
+    """Return whether *numbers* span enough magnitudes for a logarithmic axis."""
     return bool(numbers) and min(numbers) > 0 and max(numbers) / min(numbers) >= LOGARITHMIC_FROM

@@ -1,7 +1,7 @@
-"""Figures of the nodes' activity: single spans of a short window, and the busy share of devices over the run.
+"""Draw the nodes' activity: the spans in a short window, and the devices' busy shares.
 
-A window is drawn span by span or not at all: merged spans would show an idle device as busy. A window beyond the limits
-is cut off in time, and the figure says so.
+Spans are never merged, since merged spans would show an idle device as busy. If a window has too
+many spans, the figure ends earlier and says so.
 """
 
 from __future__ import annotations
@@ -15,8 +15,8 @@ import plotly.graph_objects as go
 from simcluster.lab.reports.figure_style import COMPUTE, FAULT, RECV, SEND, rgba, styled
 from simcluster.lab.reports.scales import time_scale
 from simcluster.lab.reports.sections.activity import MAX_BANDS, ActivitySpans
+from simcluster.lab.reports.sections.coverage import busy_shares, rest_shares
 from simcluster.runs import words
-from simcluster.runs.coverage import busy_shares, rest_shares
 from simcluster.runs.record import Span
 from simcluster.runs.trace import Band, nanoseconds
 
@@ -26,15 +26,20 @@ LANES = {
     "send": ("sending", SEND, 0.06, 0.2),
     "recv": ("waiting to receive", RECV, 0.28, 0.2),
 }
-"""Kind of a span -> its name, its colour, and the offset and width of its bars in a node's row."""
+"""Kind of a span -> its name, its colour, and the offset and height of its bars in a node's row."""
 
 
 def gantt(activity: ActivitySpans, start_s: float, end_s: float, max_bars: int) -> go.Figure:
-    """Draw a row per node and a bar for each of the first *max_bars* spans between *start_s* and *end_s*."""
+    """Draw a row per node, with a bar for each span between *start_s* and *end_s*.
+
+    Only the first *max_bars* spans are drawn.
+    """
     first_ns, last_ns = nanoseconds(start_s), nanoseconds(end_s)
     window = []
     for rank, span in activity.spans:
-        from_ns, to_ns = nanoseconds(span.start_s), nanoseconds(span.end_s)  # so that a rounding error is no overlap
+        # Compare integers: a rounding error could make a span overlap a window that it only
+        # touches.
+        from_ns, to_ns = nanoseconds(span.start_s), nanoseconds(span.end_s)
         if rank < MAX_NODES and from_ns < min(to_ns, last_ns) and to_ns > first_ns:
             window.append((rank, span))
     window.sort(key=lambda row: (row[1].start_s, row[0]))
@@ -46,7 +51,8 @@ def gantt(activity: ActivitySpans, start_s: float, end_s: float, max_bars: int) 
     for kind in LANES:
         figure.add_trace(_bars(activity, [row for row in window if row[1].kind == kind], kind, unit_s))
     _draw_bands(figure, activity.faults, start_s, end_s, unit_s)
-    shown, bare = list(activity.names[:MAX_NODES]), {"showgrid": False, "zeroline": False}
+    shown = list(activity.names[:MAX_NODES])
+    bare = {"showgrid": False, "zeroline": False}
     caption = _cut_words(activity, start_s, end_s, len(window))
     return styled(
         figure,
@@ -111,9 +117,9 @@ def _cut_words(activity: ActivitySpans, start_s: float, end_s: float, bars: int)
 
 
 def busy(activity: ActivitySpans, bins: int = 240) -> go.Figure:
-    """Draw the device's working share of each of *bins* equal parts of the run, for every node.
+    """Draw the share of time for which each device computes, in *bins* equal parts of the run.
 
-    The colours end at the busiest part, so that mostly idle devices differ visibly, too.
+    The scale of colours ends at the busiest part, so that mostly idle devices differ visibly, too.
     """
     unit_s, unit = time_scale(activity.elapsed_s)
     edges_s = np.linspace(0.0, activity.elapsed_s, bins + 1)
@@ -135,7 +141,7 @@ def busy(activity: ActivitySpans, bins: int = 240) -> go.Figure:
             y=list(activity.names),
             zmin=0,
             zmax=top,
-            # Steep at the start: a device that works 5 % of the time is not idle.
+            # Colours change fast near 0: a device that works 5 % of the time must not look idle.
             colorscale=[[share, rgba(COMPUTE, depth)] for share, depth in ((0, 0.06), (0.05, 0.2), (0.3, 0.5), (1, 1))],
             colorbar={"title": {"text": "busy"}, "ticksuffix": " %", "thickness": 10, "len": 1, "outlinewidth": 0},
             hovertemplate=f"%{{y}} at %{{x:.4g}} {unit}: busy %{{z:.0f}} %<extra></extra>",

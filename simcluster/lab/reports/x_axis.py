@@ -1,4 +1,4 @@
-"""Recorded numbers on an x axis: time, steps, bytes sent or energy consumed by then."""
+"""Positions on an x axis: times, steps, bytes sent so far or energy used so far."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from functools import lru_cache
 from html import escape
 from pathlib import Path
-from typing import TYPE_CHECKING, get_args
+from typing import get_args
 
 import numpy as np
 import plotly.graph_objects as go
@@ -16,22 +16,20 @@ from simcluster.errors import Problem, UsageError, raise_all
 from simcluster.lab.reports.figure_style import LINES, rgba
 from simcluster.lab.reports.report_tables import clock_name
 from simcluster.lab.reports.scales import XAxis, energy_scale, size_scale, time_scale
+from simcluster.lab.reports.sections.coverage import FloatArray
 from simcluster.runs import words
-from simcluster.runs.coverage import FloatArray
+from simcluster.runs.folder import RunFolder
+from simcluster.runs.rows import MetricRows
 from simcluster.runs.trace import nanoseconds
-
-if TYPE_CHECKING:
-    from simcluster.runs.folder import RunFolder
-    from simcluster.runs.rows import MetricRows
 
 
 class XScale:
-    """Positions of rows of metrics on the x axis, with one scale for all runs."""
+    """The positions of metrics' rows on the x axis, with one scale for all runs."""
 
     def __init__(self, runs: Sequence[RunFolder], x: XAxis) -> None:
-        """Raise UsageError if *x* is no axis, or energy and the power of a device is unknown."""
+        """Raise UsageError for an unknown *x*, or for "energy" if a device's power is unknown."""
         if x not in (known := get_args(XAxis)):
-            raise UsageError(Problem("x", repr(x), f"{', '.join(known[:-1])} or {known[-1]}"))
+            raise UsageError("x", repr(x), f"{', '.join(known[:-1])} or {known[-1]}")
         self.x = x
         self._by: dict[Path, Callable[[FloatArray], FloatArray]] = {}
         longest_s = max((run.summary["elapsed_s"] for run in runs), default=0.0)
@@ -50,12 +48,13 @@ class XScale:
         self.title = f"{name} ({unit})" if unit else name
 
     def of(self, run: RunFolder, rows: MetricRows) -> FloatArray:
+        """Return the positions of *rows* of *run*, in the unit of the axis."""
         if self.x == "step":
             return np.asarray(rows["step"], dtype=float)
         times_s = np.asarray(rows["time_s"], dtype=float)
         if self.x == "time":
             return np.asarray(times_s / self._unit)
-        # The curves of a run share one count, since a long run has many sends.
+        # Sum up the bytes once for all curves of a run, since a long run has many sends.
         if run.folder not in self._by:
             self._by[run.folder] = bytes_sent(run)
         return np.asarray(self._by[run.folder](times_s) / self._unit)
@@ -66,7 +65,7 @@ MAX_POINTS = 1500
 
 
 def node_lines(run: RunFolder, scale: XScale, rows: MetricRows, name: str) -> list[go.Scatter]:
-    """Return thin lines of *rows*, one per node, under one *name*; none if the nodes are too many to tell apart."""
+    """Return a thin line of *rows* per node, all under one *name*; none if there are too many."""
     nodes = list(dict.fromkeys(rows["node"]))
     if len(nodes) > MAX_NODE_LINES:
         return []
@@ -90,8 +89,10 @@ def node_lines(run: RunFolder, scale: XScale, rows: MetricRows, name: str) -> li
 def run_line(
     runs: Sequence[RunFolder], index: int, scale: XScale, rows: MetricRows, alone: str, colour: str, word: str = "at"
 ) -> go.Scatter:
-    """Return the line of *rows* of runs[index]: called *alone* and in *colour* if it is the only run. A hover has the
-    step after *word*.
+    """Return the line of *rows*, which belong to runs[index].
+
+    If there is only one run, its line is called *alone* and drawn in *colour*. The hover text has
+    *word* ("at" or "after") and the step.
     """
     name = alone if len(runs) == 1 else escape(runs[index].label)
     return go.Scatter(
@@ -110,15 +111,15 @@ def run_line(
 
 
 def thinned(rows: MetricRows) -> MetricRows:
-    """Return every k-th row and the last, so that the figure of a long run stays small."""
+    """Return about MAX_POINTS evenly spaced *rows*, to keep the figure of a long run small."""
     stride = -(-len(rows) // MAX_POINTS)
     return rows if stride <= 1 else rows.where(np.array([*range(0, len(rows), stride), len(rows) - 1]))
 
 
 def bytes_sent(run: RunFolder) -> Callable[[FloatArray], FloatArray]:
-    """Return a function of times, in s, to the bytes of all sends of *run* that had ended by then."""
+    """Return a function from times, in s, to the bytes of all sends of *run* that had ended."""
     sends = [(nanoseconds(span.end_s), span.size_bytes) for _, span in run.spans if span.kind == "send"]
-    # Sends that are summed up count at the end of their part.
+    # Sends beyond the trace are recorded only as sums per part of the run, and count at its end.
     sends += [
         (nanoseconds((part + 1) * rest.width_s), size_bytes)
         for rest in run.rests.values()
@@ -137,9 +138,10 @@ def bytes_sent(run: RunFolder) -> Callable[[FloatArray], FloatArray]:
 
 
 def joules_used(run: RunFolder) -> Callable[[FloatArray], FloatArray]:
-    """Return a function of times, in s, to the joules of all devices of *run* by then; all are on from the start.
+    """Return a function from times, in s, to the joules that all devices of *run* had used by then.
 
-    Raises UsageError, naming the devices of the run's topology without a known power.
+    All devices are on from the start. Raise UsageError, naming the devices, if the power of a
+    device is unknown.
     """
     watts = _watts(json.dumps(run.config.get("topology")))
     works = [(rank, span.start_s, span.end_s, 1.0) for rank, span in run.spans if span.kind == "compute"]
@@ -162,11 +164,14 @@ def joules_used(run: RunFolder) -> Callable[[FloatArray], FloatArray]:
 
 @lru_cache(maxsize=16)
 def _watts(block: str) -> list[tuple[float, float]]:
-    """Return (idle, busy) power of each device of the topology *block*, as JSON: the runs of a sweep share few."""
+    """Return (idle, busy) power of each device of the topology *block*, a JSON string.
+
+    The result is cached, since the runs of a sweep share few topologies.
+    """
     from simcluster.topology import load
 
     topology = load(json.loads(block))
-    devices = {name: device for name in topology.workers if (device := topology.nodes[name].device) is not None}
+    devices = {name: topology.device(name) for name in topology.workers}
     expected = "both for every device, to compute energy: {power_idle: 4 W, power_busy: 40 W}"
     problems = [
         Problem(f"topology.nodes.{name}.device", f"{device.name} without power_idle and power_busy", expected)

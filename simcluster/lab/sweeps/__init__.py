@@ -1,4 +1,4 @@
-"""Many runs of one experiment: their points, where they run, and the table of results."""
+"""Run an experiment many times: the points, the engines that run them, and the table of results."""
 
 from simcluster.lab.sweeps.run import PlannedSweep, sweep
 

@@ -1,4 +1,4 @@
-"""The meaning of `--set KEY=VALUES` in a sweep: keys, their values, and the combinations.
+"""Read the values of `--set KEY=VALUES` in a sweep, and combine them.
 
 algorithm.staleness=0,1,4,16                       a list
 algorithm.staleness=range(1,9,2)                   1, 3, 5, 7, as Python counts
@@ -25,23 +25,28 @@ from simcluster.rng import numpy_stream
 
 _CALL = re.compile(r"\s*([a-z]+)\s*\((.*)\)\s*", re.DOTALL)
 _DIGITS, _DRAWN_DIGITS = 4, 6
-"""Significant digits of values between two ends: they are to be read, and typed again."""
+"""Significant digits of computed and of random values: few, so that people can type them."""
 
 MOST_POINTS = 100_000
 
 
 @dataclass(frozen=True)
 class Axis:
-    """*keys* that change together; each of *values* has one value per key."""
+    """A dimension of a sweep.
+
+    The *keys* change together: each entry of *values* has one value per key.
+    """
 
     keys: tuple[str, ...]
     values: tuple[tuple[Any, ...], ...]
 
 
 def read_axes(sets: Sequence[str], pairs: Sequence[str] = (), seed: int = 0) -> tuple[dict[str, Any], list[Axis]]:
-    """Return (keys with one value, axes of keys with several) of "KEY=VALUES" texts; *pairs* form one axis together.
+    """Parse "KEY=VALUES" strings.
 
-    *seed* is the seed of random values. Raises UsageError with all problems.
+    Return (key -> its only value, axes of the keys with several values). All *pairs* form one axis.
+    *seed* is the seed of random values. Raise UsageError, with all problems, if a string is invalid
+    or a key occurs twice.
     """
     problems: list[Problem] = []
     fixed: dict[str, Any] = {}
@@ -78,10 +83,13 @@ def read_axes(sets: Sequence[str], pairs: Sequence[str] = (), seed: int = 0) -> 
 
 
 def combinations(axes: Sequence[Axis]) -> list[dict[str, Any]]:
-    """Return every combination of values, the last axis changing fastest."""
+    """Return every combination of the axes' values; the last axis changes fastest.
+
+    Raise UsageError if there are too many.
+    """
     count = math.prod(len(axis.values) for axis in axes)
     if count > MOST_POINTS:
-        raise UsageError(Problem("--set", f"{count:,} combinations", f"at most {MOST_POINTS:,}"))
+        raise UsageError("--set", f"{count:,} combinations", f"at most {MOST_POINTS:,}")
     keys = [key for axis in axes for key in axis.keys]
     return [
         dict(zip(keys, [value for values in chosen for value in values], strict=True))
@@ -90,7 +98,10 @@ def combinations(axes: Sequence[Axis]) -> list[dict[str, Any]]:
 
 
 def read_values(text: str, seed: int = 0, key: str = "") -> list[Any]:
-    """Return the values of the right side of KEY=VALUES; random values depend on *seed* and *key*."""
+    """Return the values that *text*, the right side of KEY=VALUES, describes.
+
+    Random values depend on *seed* and *key*. Raise UsageError if *text* is invalid.
+    """
     call = _CALL.fullmatch(text)
     if call is None:
         return _distinct([parse_value(part) for part in split(text)])
@@ -99,18 +110,20 @@ def read_values(text: str, seed: int = 0, key: str = "") -> list[Any]:
         return _range(arguments)
     if name not in ("lin", "log", "uniform", "loguniform"):
         expected = "values, range(...), lin(...), log(...), uniform(...) or loguniform(...)"
-        raise UsageError(Problem("", repr(text.strip()), expected))
+        raise UsageError("", repr(text.strip()), expected)
     if len(arguments) != 3:
-        raise UsageError(Problem("", f"{len(arguments)} arguments", f"{name}(FIRST, LAST, COUNT)"))
+        raise UsageError("", f"{len(arguments)} arguments", f"{name}(FIRST, LAST, COUNT)")
     count = parse_value(arguments[2])
     if not isinstance(count, int) or isinstance(count, bool) or not 2 <= count <= MOST_POINTS:
-        raise UsageError(Problem("", repr(count), f"a count from 2 to {MOST_POINTS:,}"))
+        raise UsageError("", repr(count), f"a count from 2 to {MOST_POINTS:,}")
     return _between(name, arguments[0].strip(), arguments[1].strip(), count, seed, key)
 
 
 def split(text: str) -> list[str]:
     """Split *text* at its commas, except inside brackets and quotes."""
-    parts, depth, quote = [""], 0, ""
+    parts = [""]
+    depth = 0
+    quote = ""
     for character in text:
         if quote:
             quote = "" if character == quote else quote
@@ -132,11 +145,12 @@ def _range(arguments: Sequence[str]) -> list[Any]:
     whole = all(isinstance(number, int) and not isinstance(number, bool) for number in numbers)
     if not whole or not 1 <= len(numbers) <= 3 or 0 in numbers[2:]:
         expected = "range(END), range(START,END[,STEP]) of integers"
-        raise UsageError(Problem("", f"range({', '.join(arguments)})", expected))
+        raise UsageError("", f"range({', '.join(arguments)})", expected)
     found = range(*numbers)
-    count = max(0, -((found.start - found.stop) // found.step))  # len() raises from 2**63 on
+    # not len(found), which raises OverflowError for 2**63 and above
+    count = max(0, -((found.start - found.stop) // found.step))
     if not 1 <= count <= MOST_POINTS:
-        raise UsageError(Problem("", f"{count} values", f"1 to {MOST_POINTS:,}"))
+        raise UsageError("", f"{count} values", f"1 to {MOST_POINTS:,}")
     return list(found)
 
 
@@ -145,7 +159,7 @@ def _between(name: str, first: str, last: str, count: int, seed: int, key: str) 
     high, _, _ = _quantity(last, unit)
     logarithmic = name.startswith("log")
     if logarithmic and min(low, high) <= 0:
-        raise UsageError(Problem("", f"{name}({first}, {last})", "ends above 0"))
+        raise UsageError("", f"{name}({first}, {last})", "ends above 0")
     drawn = name.endswith("uniform")
     even = [number / (count - 1) for number in range(count)]
     shares = numpy_stream(seed, "sweep", key).random(count).tolist() if drawn else even
@@ -157,7 +171,11 @@ def _between(name: str, first: str, last: str, count: int, seed: int, key: str) 
 
 
 def _quantity(text: str, like: str = "") -> tuple[float, float, str]:
-    """Return (value in the base unit, size of its unit, the unit); the unit must be of the kind of *like*."""
+    """Return (value in the base unit, size of its unit, the unit).
+
+    If *like* is a unit, the quantity must be of the same kind. Raise UsageError for an invalid
+    quantity.
+    """
     value = parse_value(text)
     if isinstance(value, (int, float)) and not isinstance(value, bool) and not like:
         return float(value), 1.0, ""
@@ -169,7 +187,7 @@ def _quantity(text: str, like: str = "") -> tuple[float, float, str]:
         except units.UnitError:
             continue
     expected = f"a quantity in a unit like {like}" if like else "a number, or one with a unit"
-    raise UsageError(Problem("", repr(text), expected))
+    raise UsageError("", repr(text), expected)
 
 
 _PARSERS: tuple[Callable[[object], float], ...] = (
@@ -186,7 +204,11 @@ def _written(value: float, unit: str, digits: int) -> Any:
 
 
 def _distinct(values: list[Any]) -> list[Any]:
+    """Return *values*. Raise UsageError if a value occurs twice.
+
+    True and 1 count as different values.
+    """
     for number, value in enumerate(values):
         if any(value == other and type(value) is type(other) for other in values[:number]):
-            raise UsageError(Problem("", f"{value!r} twice", "each value once"))
+            raise UsageError("", f"{value!r} twice", "each value once")
     return values

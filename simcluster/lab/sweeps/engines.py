@@ -1,7 +1,8 @@
-"""Where the points of a sweep run: local processes, Dask, Slurm. One small function for each.
+"""The engines that run the points of a sweep: local processes, Dask, Slurm.
 
-An engine is a context manager that yields a function from calls to (number, error or None): one per call, in the order
-of completion. A call that ends without an error has done its work; a worker that dies is an error of its call alone.
+`engine` is a context manager that yields a function. This function takes calls of `run_point` and
+yields (number of the call, error or None) for each, in the order of completion. A call without an
+error is complete. If a worker dies, only the call that it ran has an error.
 """
 
 from __future__ import annotations
@@ -19,10 +20,10 @@ from contextlib import ExitStack, contextmanager, suppress
 from multiprocessing import forkserver, resource_tracker
 from pathlib import Path
 from types import ModuleType
-from typing import Any, TypeAlias
+from typing import Any
 
 from simcluster.backend import simulator
-from simcluster.errors import Problem, UsageError
+from simcluster.errors import UsageError
 from simcluster.lab.sweeps.points import run_point
 from simcluster.lab.sweeps.slurm import refuse_twice, run_on_slurm
 from simcluster.process.installed import install_extra
@@ -31,11 +32,11 @@ from simcluster.process.intra_op import usable_cores
 from simcluster.process.signals import kill
 from simcluster.process.starting import way_to_start
 
-Call: TypeAlias = tuple[Any, ...]
+Call = tuple[Any, ...]
 """The arguments of `run_point`."""
 
-Outcomes: TypeAlias = Generator[tuple[int, str | None], None, None]
-Engine: TypeAlias = Callable[[Sequence[Call]], Outcomes]
+Outcomes = Generator[tuple[int, str | None], None, None]
+Engine = Callable[[Sequence[Call]], Outcomes]
 
 DIED = "its process died"
 MOST_JOBS = 1024
@@ -47,17 +48,18 @@ PRELOADED = [
     simulator().module,
     "pyarrow.parquet",
 ]
-"""Modules that points import, in the simulator at least: once, before the workers are forked."""
+"""Modules that most points import: the fork server imports them once, before it forks workers."""
 
 TRIES = 2
-"""Attempts per call: a process that dies may have been taken down by another one."""
+"""Attempts per call: when one worker dies, the pool also fails the calls of all other workers."""
 
 
 @contextmanager
 def engine(name: str, jobs: int, logs: Path) -> Iterator[Engine]:
-    """Yield the engine called *name*: "local", "dask", "dask=tcp://host:8786" or "slurm", with *jobs* workers.
+    """Yield the engine called *name*, with *jobs* workers.
 
-    Raise UsageError if there is none, it is not installed, or it does not answer.
+    The name is "local", "dask", "dask=tcp://host:8786" or "slurm". Raise UsageError if there is no
+    such engine, or if it is not installed or does not answer.
     """
     kind, _, address = name.partition("=")
     if kind == "local" and not address:
@@ -69,13 +71,13 @@ def engine(name: str, jobs: int, logs: Path) -> Iterator[Engine]:
         refuse_twice(logs)
         yield lambda calls: run_on_slurm(calls, jobs, logs)
     else:
-        raise UsageError(Problem("--engine", repr(name), "local, dask, dask=ADDRESS or slurm"))
+        raise UsageError("--engine", repr(name), "local, dask, dask=ADDRESS or slurm")
 
 
 def checked_jobs(jobs: int | None) -> int:
-    """Return the number of processes, by default that of cores. Raise UsageError if *jobs* is not a valid one."""
+    """Return *jobs*, or the number of cores if None. Raise UsageError for an invalid number."""
     if jobs is not None and not 1 <= jobs <= MOST_JOBS:
-        raise UsageError(Problem("--jobs", str(jobs), f"1 to {MOST_JOBS}"))
+        raise UsageError("--jobs", str(jobs), f"1 to {MOST_JOBS}")
     return jobs or usable_cores()
 
 
@@ -87,7 +89,8 @@ def _local(calls: Sequence[Call], jobs: int) -> Outcomes:
         return
     tries = dict.fromkeys(range(len(calls)), 0)
     while tries:
-        # A broken pool does not say which call broke it; a call that runs alone in a pool that breaks is the one.
+        # A broken pool does not say which call broke it. So each call that was in flight runs
+        # again, alone: if the pool breaks again, this call is the culprit.
         suspects = [number for number, tried in tries.items() if tried]
         batch = suspects[:1] or list(tries)
         for number, error in _pool([(number, calls[number]) for number in batch], 1 if suspects else jobs):
@@ -98,7 +101,10 @@ def _local(calls: Sequence[Call], jobs: int) -> Outcomes:
 
 
 def _pool(calls: Sequence[tuple[int, Call]], jobs: int) -> Outcomes:
-    """Run calls until all are done or the pool breaks; then all calls in flight count as died."""
+    """Run *calls* until all are done or the pool breaks.
+
+    If the pool breaks, report the calls in flight as DIED.
+    """
     forks = way_to_start() == "fork"
     context = multiprocessing.get_context("forkserver" if forks else "spawn")
     if forks:
@@ -127,25 +133,29 @@ def _pool(calls: Sequence[tuple[int, Call]], jobs: int) -> Outcomes:
                 yield number, DIED
         except (KeyboardInterrupt, GeneratorExit):
             for process in list((pool._processes or {}).values()):
-                process.kill()  # its point would be waited for; the next sweep runs it again
+                # Do not wait for the points in flight: the next run of the sweep repeats them.
+                process.kill()
             raise
         finally:
             pool.shutdown(wait=False, cancel_futures=True)
 
 
 def start_fork_server() -> None:
-    """Start the fork server, out of reach of Ctrl-C: neither it nor its workers ever receive one."""
+    """Start the fork server so that neither it nor its workers ever receive Ctrl-C."""
     forkserver.set_forkserver_preload(PRELOADED)
-    resource_tracker.ensure_running()  # which unblocks SIGINT once it is started
+    resource_tracker.ensure_running()  # This comes first, since it unblocks SIGINT.
     with _main_hidden(), _without_ctrl_c():
         forkserver.ensure_running()
 
 
 @contextmanager
 def _without_ctrl_c() -> Iterator[None]:
-    """Hold Ctrl-C back: processes that are started meanwhile never receive one, and this one does at the end."""
+    """Block Ctrl-C: processes that start meanwhile never receive it.
+
+    This process receives a pending Ctrl-C at the end of the block.
+    """
     if sys.platform == "win32":
-        yield  # there it reaches them, and they end with it
+        yield  # Windows cannot block Ctrl-C, which reaches the workers too and ends them.
     else:
         before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
         try:
@@ -156,8 +166,10 @@ def _without_ctrl_c() -> Iterator[None]:
 
 @contextmanager
 def _main_hidden() -> Iterator[None]:
-    """Hide the main module while workers start. They would import the sweeping script, which they do not need: a script
-    that sweeps when imported would start a sweep in each of them.
+    """Hide the main module while workers start.
+
+    Otherwise workers would import the user's script as their main module. They do not need it, and
+    without a main guard, the script would start another sweep in each worker.
     """
     main = sys.modules["__main__"]
     sys.modules["__main__"] = ModuleType("__main__")
@@ -168,7 +180,10 @@ def _main_hidden() -> Iterator[None]:
 
 
 def _kill_fork_server() -> None:
-    """Kill the fork server: a worker just being started is not known yet, and the server takes seconds to start one."""
+    """Kill the fork server.
+
+    This also ends a worker that is starting, whose pid is not known yet.
+    """
     pid = getattr(forkserver._forkserver, "_forkserver_pid", None)
     if pid is not None:
         with suppress(ProcessLookupError):
@@ -176,7 +191,7 @@ def _kill_fork_server() -> None:
 
 
 def _begin() -> None:
-    """Set up a new worker: it ends when its parent does, even if that is killed, and imports what points need."""
+    """Import the modules that points need; end this worker when its parent ends, even if killed."""
     parent = multiprocessing.parent_process()
     assert parent is not None, "a worker has a parent"
 
@@ -188,7 +203,9 @@ def _begin() -> None:
     from simcluster.experiment import node, run  # noqa: F401
     from simcluster.experiment.read import read  # noqa: F401
 
-    gc.freeze()  # what is imported stays: a search for garbage would copy the pages that workers share
+    # Exclude imported objects from collection: it would write to, and so copy, the pages that
+    # workers share.
+    gc.freeze()
     gc.enable()
 
 
@@ -201,7 +218,7 @@ def _dask(jobs: int, address: str) -> Iterator[Engine]:
     try:
         from distributed import Client, LocalCluster, as_completed
     except ImportError:
-        raise UsageError(Problem("--engine", "dask", f"the extra: {install_extra('dask')}")) from None
+        raise UsageError("--engine", "dask", f"the extra: {install_extra('dask')}") from None
 
     with ExitStack() as stack:
         cluster = address or stack.enter_context(
@@ -211,7 +228,7 @@ def _dask(jobs: int, address: str) -> Iterator[Engine]:
             client = stack.enter_context(Client(cluster))
         except (OSError, ValueError):
             expected = "the address of a Dask scheduler that answers, such as dask=tcp://127.0.0.1:8786"
-            raise UsageError(Problem("--engine", f"dask={address}", expected)) from None
+            raise UsageError("--engine", f"dask={address}", expected) from None
 
         def run(calls: Sequence[Call]) -> Outcomes:
             futures = [client.submit(run_point, *call, pure=False) for call in calls]

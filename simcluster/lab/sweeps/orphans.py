@@ -1,6 +1,7 @@
-"""Silences a worker that cannot start because its sweep has ended. Only the process that forks workers imports this.
+"""Silence the traceback of a worker that cannot start because its sweep has ended.
 
-A Ctrl-C kills that process. A worker just forked then finds nothing of what its sweep had set up for it.
+Only the fork server imports this module. Ctrl-C kills the fork server; a worker forked at that
+moment then fails, since its sweep has removed what the worker needs.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The points of a sweep: an experiment with one combination of values and one seed each, all valid; running one."""
+"""The points of a sweep: each is a valid experiment with one combination of values and one seed."""
 
 from __future__ import annotations
 
@@ -27,15 +27,23 @@ from simcluster.runs.destination import OURS
 
 MOST_PROBLEMS = 20
 ERROR, DIED = "error.txt", "died.txt"
-"""Why a point has no run: it proved invalid when it ran; or its process died, which may not happen again."""
+"""Names of the files that say why a point has no run.
+
+ERROR: the experiment proved invalid when it ran, so the point is complete. DIED: the process of the
+point died, so a repeated sweep runs the point again.
+"""
 
 PACKAGES = ("torch", "numpy", "simpy")
-"""Libraries on whose versions a result depends."""
+"""Libraries that influence results: the digest of a point includes their versions."""
 
 
 @dataclass(frozen=True)
 class Point:
-    """Point number *index*: *values* of the swept keys, the *digest* that names its run, the whole *document*."""
+    """Point number *index* of a sweep.
+
+    It has the *values* of the swept keys, the *digest* that names its run, and the resolved
+    experiment, *document*.
+    """
 
     index: int
     values: dict[str, Any]
@@ -53,17 +61,19 @@ def read_points(
     seed: int | None = None,
     **options: Any,
 ) -> list[Point]:
-    """Return every combination with *seeds* seeds, counted from *seed* or the experiment's; seeds change fastest.
+    """Return a point for every combination of *axes* and every seed; seeds change fastest.
 
-    All points have the same seeds, and random streams are keyed by names: points with one seed meet the same
-    stragglers, batches and faults, so they can be compared. Raises UsageError with the problems of all points.
+    There are *seeds* seeds from *seed* on, or from the experiment's seed if *seed* is None. All
+    combinations have the same seeds, and random streams are keyed by names: points with equal seeds
+    meet the same stragglers, batches and faults, so they can be compared. Raise UsageError, with
+    all problems, if a point is invalid or there are too many.
     """
     combined = combinations(axes)
     if seeds < 1 or seeds * len(combined) > MOST_POINTS:
         found = f"{seeds} of each of {len(combined):,} combinations"
-        raise UsageError(Problem("--seeds", found, f"at least 1, and at most {MOST_POINTS:,} points"))
+        raise UsageError("--seeds", found, f"at least 1, and at most {MOST_POINTS:,} points")
     if seeds > 1 and any("seed" in axis.keys for axis in axes):
-        raise UsageError(Problem("--seeds", str(seeds), "either this or --set seed=..."))
+        raise UsageError("--seeds", str(seeds), "either this or --set seed=...")
     points: list[Point] = []
     problems: dict[str, Problem] = {}
     for values in combined:
@@ -86,7 +96,11 @@ def read_points(
 
 
 def digest_of(document: Mapping[str, Any]) -> str:
-    """Return 16 hexadecimal digits that name the run of *document*, resolved: equal only if the result is."""
+    """Return 16 hexadecimal digits that name the run of *document*, a resolved experiment.
+
+    The digest covers the document, all files that it names, this library and its dependencies:
+    equal digests mean equal results.
+    """
     files = {*_files(document)}
     if is_script(document):
         block = document["algorithm"]
@@ -102,7 +116,10 @@ def digest_of(document: Mapping[str, Any]) -> str:
 
 
 def _files(value: object) -> Iterator[str]:
-    """Yield every file that *value* names: own code (file.py:function) with its neighbours, data, traces."""
+    """Yield every file that *value* names.
+
+    Such files are data, traces, and code with all modules next to it.
+    """
     if isinstance(value, Mapping):
         for inner in value.values():
             yield from _files(inner)
@@ -112,7 +129,7 @@ def _files(value: object) -> Iterator[str]:
     elif isinstance(value, str) and len(value) < 4096:
         path, separator, _ = value.rpartition(":")
         if separator and is_captured(Path(path)):
-            return  # its path has its digest
+            return  # The path of captured code contains its digest.
         if separator and path.endswith(".py") and Path(path).is_file():
             yield from (str(file) for file in Path(path).parent.glob("*.py"))
         elif value.startswith("/") and Path(value).is_file():
@@ -121,7 +138,8 @@ def _files(value: object) -> Iterator[str]:
 
 @cache
 def _own_code() -> str:
-    """Return a digest of this library's source: a version would suffice for a release, but not during development."""
+    """Return a digest of this library's source, since its version stays the same during
+    development."""
     digest = hashlib.sha256()
     for package in ("simcluster", "simcluster_backends"):
         spec = util.find_spec(package)
@@ -144,25 +162,31 @@ def _versions() -> dict[str, str]:
 
 
 def run_point(document: Mapping[str, Any], folder: str, options: Mapping[str, Any]) -> None:
-    """Run the experiment *document* in an engine's process into *folder*, the only result; failed runs count, too."""
+    """Run the experiment *document* into *folder*; an engine calls this in one of its processes.
+
+    A run that fails is a result as well: the folder then has its summary or an ERROR file.
+    """
     heed_portable(options)
     target = Path(folder)
     if not is_complete(target):
-        for name in OURS:  # left by a worker that was killed while writing
+        for name in OURS:  # A worker that was killed may have left unfinished files.
             remove(target, name)
     try:
         run_plan(read_experiment(document), out=target, options=dict(options), report=False, prints=False)
-    except (RunError, UsageError) as error:  # such as: does not fit into memory
+    except (RunError, UsageError) as error:  # One such case is a run that does not fit into memory.
         if error.folder is None or not is_complete(target):
             note(target, ERROR, f"{type(error).__name__}: {error}")
 
 
 def is_complete(folder: Path) -> bool:
-    """Whether *folder* has a run, or the reason why there is none; both are written last and atomically."""
+    """Return whether *folder* has a complete run or an ERROR file.
+
+    Both are written last and atomically.
+    """
     return (folder / "summary.json").is_file() or (folder / ERROR).is_file()
 
 
 def note(folder: Path, name: str, text: str) -> None:
-    """Write *text* into *folder* as ERROR or DIED."""
+    """Write *text* into *folder* as the file *name*, which is ERROR or DIED."""
     folder.mkdir(parents=True, exist_ok=True)
     write_whole(folder, name, content=f"{text}\n".encode())

@@ -1,7 +1,7 @@
-"""Runs the missing points of a sweep, and makes its table.
+"""Run the missing points of a sweep, and write its table.
 
-Points are kept under a digest of what they depend on, so a finished run is never repeated: an interrupted sweep
-resumes, and a larger sweep reuses the runs of a smaller one.
+Each point is kept under a digest of everything that its result depends on, so a finished run is
+never repeated: an interrupted sweep resumes, and a larger sweep reuses the runs of a smaller one.
 """
 
 from __future__ import annotations
@@ -60,14 +60,14 @@ NUMBERS = ("elapsed_s", "steps", "loss", "accuracy", "messages_sent", "bytes_sen
 """Columns of the table that are copied from summary.json."""
 
 FLOATS = ("elapsed_s", "loss", "accuracy", "joules", "price_usd", "staleness_mean", "staleness_max", TARGET_COLUMN)
-"""Columns of numbers that may be missing at some points, or at all."""
+"""Columns that are always of type float, since some points, or all, may have no number."""
 
 Progress = Callable[[int, int, int], None]
-"""Called with (points done, points in all, points that had run before)."""
+"""A callback for (points done, all points, points that had run before this sweep)."""
 
 
 class PlannedSweep(Sweep):
-    """A sweep with *points* known before they run; its table may not be written yet."""
+    """A sweep with all its *points*, known before they run; its table may not be written yet."""
 
     def __init__(self, folder: Path, points: Sequence[Point], target: Mapping[str, float] | None = None) -> None:
         super().__init__(folder, points[0].document["name"], list(points[0].values), len(points))
@@ -119,23 +119,24 @@ def sweep(
         sweep("quickstart", {"algorithm.pull_interval": [1, 4]}, overrides={"stop.steps": 50})
         sweep("quickstart", {"algorithm": ["edp", my_algorithm]}, seeds=3)
 
-    - *values*: lists by dotted key. *overrides*: single values for all runs, as for `run`, and so are *keys*.
-    - *sets*, *pairs*: texts as on the command line, such as "algorithm.staleness=log(1,64,7)".
-    - *seeds*: runs per combination, counted from *seed*. *jobs*: processes at once, by default one per core.
-      *engine_name*: local, dask, dask=ADDRESS or slurm.
-    - *backend*, *topology*, *algorithm*, *workload*, *script*, *args*, *compute* and *options*: as for `run`.
-    - *out*: by default below `runs/`; keeps every run ever made there.
-    - *target*: such as {"accuracy": 0.9}, adds the time to reach it to the table. *report* may be turned off.
-    - *progress*: called with (points done, points in all, points that had run before); a notebook shows them.
+    - *values*: dotted key -> list of values. *overrides* and *keys*: single values for all runs, as
+      for `run`.
+    - *sets*, *pairs*: strings as on the command line, such as "algorithm.staleness=log(1,64,7)".
+    - *seeds*: number of runs per combination, with seeds from *seed* on. *jobs*: limit on processes
+      at once; one per core if None. *engine_name*: local, dask, dask=ADDRESS or slurm.
+    - *out*: a folder, which keeps every run; one below `runs/` if None.
+    - *target*: a goal such as {"accuracy": 0.9}; the table then has the time to reach it.
+    - *report*: whether to write the pages. *progress*: a callback; None shows a bar in a notebook.
+    - *backend*, *topology*, *algorithm*, *workload*, *script*, *args*, *compute*, *options*: as for `run`.
 
-    Raises UsageError with the problems of all points, before anything is written. A run that fails is a row.
+    Raise UsageError before anything is written. A run that fails is a row of the table.
     """
     refuse_while_loading()
     heed_portable(options or {})
     said, axes = read_axes(sets, pairs, seed or 0)
     axes = [*_given(values or {}), *axes]
     fixed = experiment_value({**script_keys(script, args), **said, **keys, **(overrides or {})})
-    home = partial(_home, out)
+    home = partial(home_of, "sweep", out)
     processes = _processes(jobs, engine_name)
     points = read_points(
         experiment_value({} if experiment is None else experiment), axes, fixed, seeds=seeds, seed=seed, home=home,
@@ -161,7 +162,10 @@ def sweep(
 
 
 def _finished(done: PlannedSweep, *, report: bool) -> PlannedSweep:
-    """Write *done*. Raise UsageError if its points run a script that has never logged a metric of its target."""
+    """Write the results of *done*.
+
+    Raise UsageError if all points run scripts and none of them logged a metric of the target.
+    """
     _write(done, report=report)
     target = done.target or {}
     folders = [folder for folder in done.folders if (folder / SUMMARY).is_file()]
@@ -172,16 +176,20 @@ def _finished(done: PlannedSweep, *, report: bool) -> PlannedSweep:
         if name not in logged:
             found = ", ".join(sorted(logged)) or "nothing"
             expected = f"a metric that the script logs with simcluster.log(step=..., {name}=...), and it logged {found}"
-            raise UsageError(Problem("--target", f"{name}={value!r}", f"{expected}; the runs are in {done.folder}"))
+            raise UsageError("--target", f"{name}={value!r}", f"{expected}; the runs are in {done.folder}")
     return done
 
 
-def _home(out: str | Path | None, name: str, *_: object) -> Path:
-    return given_path(out, "--out") if out is not None else Path("runs") / f"{name}-sweep"
+def home_of(kind: str, out: str | Path | None, name: str, *_: object) -> Path:
+    """Return the folder *out*, or runs/NAME-KIND for the experiment *name* if *out* is None."""
+    return given_path(out, "--out") if out is not None else Path("runs") / f"{name}-{kind}"
 
 
 def _processes(jobs: int | None, engine_name: str) -> int:
-    """Return the number of processes at once; what starts them imports while this process reads."""
+    """Return the number of processes at once; start the fork server if the processes need it.
+
+    The server imports its modules while this process reads the experiment.
+    """
     processes = checked_jobs(jobs)
     if engine_name == "local" and processes > 1 and way_to_start() == "fork":
         start_fork_server()
@@ -189,7 +197,7 @@ def _processes(jobs: int | None, engine_name: str) -> int:
 
 
 def _keep(done: PlannedSweep, target: Mapping[str, float] | None, *, report: bool) -> str:
-    """Write the table and the pages of the points of *done* that have ended; return a line about them."""
+    """After an interrupt, write the table and pages of the finished points; return a note."""
     kept = [point for point, place in zip(done.points, done.folders, strict=True) if is_complete(place)]
     if kept:
         _write(PlannedSweep(done.folder, kept, target), report=report)
@@ -197,7 +205,7 @@ def _keep(done: PlannedSweep, target: Mapping[str, float] | None, *, report: boo
 
 
 def _write(done: PlannedSweep, *, report: bool) -> None:
-    """Write the table of *done*, and its pages if *report*."""
+    """Write the table of *done* and, if *report*, its pages."""
     for name, write in ((TABLE_CSV, done.table.to_csv), (TABLE_PARQUET, done.table.to_parquet)):
         write_whole(done.folder, name, content=partial(write, index=False))
     if report:
@@ -205,8 +213,11 @@ def _write(done: PlannedSweep, *, report: bool) -> None:
 
 
 def run_missing(done: PlannedSweep, run_all: Engine | None, options: dict[str, Any], progress: Progress | None) -> None:
-    """Run every point without a complete folder with *run_all*, needed only if there is one."""
-    wanted = dict(zip([point.digest for point in done.points], done.points, strict=True))
+    """Run every point without a complete folder, with the engine *run_all*.
+
+    *run_all* may be None if no point is missing.
+    """
+    wanted = {point.digest: point for point in done.points}
     folders = {digest: done.folder / POINTS / digest for digest in wanted}
     missing = [digest for digest in wanted if not is_complete(folders[digest])]
     before = count = len(wanted) - len(missing)
@@ -237,7 +248,7 @@ def _given(values: Mapping[str, Any]) -> list[Axis]:
 
 
 def _check(points: Sequence[Point], target: Mapping[str, float], options: Mapping[str, Any]) -> None:
-    """Raise UsageError for *options* that some backend of the *points* does not have, and for a wrong *target*."""
+    """Raise UsageError if a backend of *points* lacks one of *options* or *target* is invalid."""
     for backend in dict.fromkeys(point.document["backend"] for point in points):
         own = {name: value for name, value in options.items() if (backend, name) != ("sim", REPLICAS)}
         backend_named(backend).check_options(own)
@@ -245,24 +256,28 @@ def _check(points: Sequence[Point], target: Mapping[str, float], options: Mappin
     for name, value in target.items():
         is_number = isinstance(value, (int, float)) and not isinstance(value, bool)
         if not is_number or not (any_name or name in ("loss", "accuracy")):
-            raise UsageError(Problem("--target", f"{name}={value!r}", "accuracy=NUMBER or loss=NUMBER"))
+            raise UsageError("--target", f"{name}={value!r}", "accuracy=NUMBER or loss=NUMBER")
         if not math.isfinite(value) or (name == "accuracy" and not 0 < value <= 1):
             limits = "a number above 0, at most 1" if name == "accuracy" else "a finite number"
-            raise UsageError(Problem("--target", f"{name}={value!r}", limits))
+            raise UsageError("--target", f"{name}={value!r}", limits)
 
 
 def check_folder(folder: Path, is_ours: bool, whose: str, *inner: Sequence[str]) -> None:
-    """Raise UsageError if *folder* cannot take the files of a sweep; *inner* are those below it."""
+    """Raise UsageError if *folder* cannot take the files of a sweep.
+
+    *inner* are paths below it that must not be links. *is_ours* says whether an earlier sweep made
+    the folder, and *whose* describes such a folder.
+    """
     if folder.exists() and not folder.is_dir():
-        raise UsageError(Problem("--out", f"the file {folder}", "a folder, or a name that is free"))
+        raise UsageError("--out", f"the file {folder}", "a folder, or a name that is free")
     check_links(folder, *inner)
     check_writable(folder, "--out")
     if folder.is_dir() and any(folder.iterdir()) and not is_ours:
-        raise UsageError(Problem("--out", f"{folder} with other things in it", f"{whose}, an empty or a new one"))
+        raise UsageError("--out", f"{folder} with other things in it", f"{whose}, an empty or a new one")
 
 
 def _write_head(folder: Path, axes: Sequence[Axis], fixed: Mapping[str, Any], points: Sequence[Point]) -> None:
-    """Write what is swept: enough to read the table by."""
+    """Write sweep.yaml, which has the axes, fixed values and seeds for readers of the table."""
     head = {
         "experiment": points[0].document["name"],
         "axes": [
@@ -278,10 +293,11 @@ def _write_head(folder: Path, axes: Sequence[Axis], fixed: Mapping[str, Any], po
 
 
 def table(points: Sequence[Point], folders: Sequence[Path], target: Mapping[str, float] | None = None) -> pd.DataFrame:
-    """Return the columns point, seed, each swept key (see `columns_of`), status, the run's numbers and hashes, error,
-    run (its folder's name).
+    """Return the results of *points*, one row each.
 
-    With a *target* such as {"accuracy": 0.9}, also `time_to_target_s`: when it was first reached, else empty.
+    The columns are point, seed, each swept key (see `columns_of`), status, numbers and hashes of
+    the run, error, and run (the name of its folder). A *target* such as {"accuracy": 0.9} adds
+    `time_to_target_s`, which is empty if the run missed the target.
     """
     import pandas as pd
 
@@ -314,7 +330,10 @@ def _error(folder: Path, summary: Mapping[str, Any]) -> str | None:
 
 
 def _reached_s(folder: Path, target: Mapping[str, float], summary: Mapping[str, Any]) -> float | None:
-    """Return when the run of *summary* first reached every value of *target*; losses must fall, others rise."""
+    """Return the time at which a run had reached all of *target*; None if it never did.
+
+    A metric with "loss" in its name must fall to its target; others must rise.
+    """
     metrics = read_table(folder, METRICS, METRIC_COLUMNS)
     reached: list[float] = []
     for name, wanted in target.items():

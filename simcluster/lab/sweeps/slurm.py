@@ -1,7 +1,7 @@
-"""Sweeps on Slurm: one array of jobs; each task of it runs several points, one after the other, in one process.
+"""Sweeps on Slurm: an array of tasks, each of which runs several points in one process.
 
-Slurm's commands suffice: sbatch, squeue and scancel. Accounting (sacct), which many clusters do not have, is not used:
-a task that has left the queue has ended, and its points are complete or they died.
+Only sbatch, squeue and scancel are used. Many clusters lack accounting (sacct), and it is not
+needed: a task that has left the queue has ended, and each of its points is complete or has died.
 """
 
 from __future__ import annotations
@@ -19,37 +19,41 @@ from itertools import count
 from pathlib import Path
 from typing import Any
 
-from simcluster.errors import Problem, UsageError
+from simcluster.errors import UsageError
 from simcluster.lab.sweeps.points import DIED, is_complete
 from simcluster.paths.inside import opened, read, remove, write_whole
 
 TASKS_PER_JOB = 4
-"""Tasks for each job that may run at once: few enough that short points share a process, enough that all end at about
-the same time."""
+"""Number of array tasks for each task that may run at a time.
+
+With few tasks, short points share a process; with many, all jobs end at about the same time.
+"""
 
 MOST_TASKS = 1000
-"""Slurm's default for the largest array."""
+"""Largest array that Slurm accepts by default."""
 
-POLL_S, POLLS_PER_QUEUE = 0.5, 10
-"""Time between two looks at the points' folders, and how many of them there are for each look at the queue."""
+POLL_S = 0.5
+POLLS_PER_QUEUE = 10
+"""Interval between checks of the points' folders; every tenth check also asks for the queue."""
 
 LAG_S = 10.0
-"""Time until what a task wrote is seen here, over a network's file system."""
+"""Time after which files that a task wrote are visible here, on a network file system."""
 
 GONE_S = 60.0
-"""Time until the queue is empty after the last point or a cancellation; a node that does not answer may take longer."""
+"""Limit on the wait for an empty queue at the end: a node that does not answer may stay longer."""
 
 ANSWER_S = 60.0
-"""Limit on one of Slurm's commands."""
+"""Limit on the time of one Slurm command."""
 
 NOTE_BYTES = 1 << 20
 OUTPUT = "slurm-%A_%a.txt"
 
 
 def run_on_slurm(calls: Sequence[tuple[Any, ...]], jobs: int, logs: Path) -> Generator[tuple[int, str | None]]:
-    """Run *calls* of `run_point` in at most *jobs* tasks at once; yield (number, error or None) as they end.
+    """Run *calls* of `run_point` on Slurm; yield (number of the call, error or None).
 
-    The array is cancelled if that is interrupted. Raise UsageError if Slurm refuses it.
+    At most *jobs* tasks run at once. An interrupt cancels the array. Raise UsageError if Slurm
+    refuses the array.
     """
     name = _name_of(logs)
     tasks = min(len(calls), TASKS_PER_JOB * jobs, MOST_TASKS)
@@ -65,7 +69,7 @@ def run_on_slurm(calls: Sequence[tuple[Any, ...]], jobs: int, logs: Path) -> Gen
         job = _submit(name, tasks, jobs, logs)
         yield from _ends(name, job, numbers, [Path(call[1]) for call in calls], logs)
     except BaseException:
-        with suppress(UsageError):  # without scancel, what went wrong before still counts
+        with suppress(UsageError):  # Without scancel, the original error still counts.
             _asked("scancel", "--me", f"--name={name}")
         raise
     finally:
@@ -82,13 +86,13 @@ def calls_of(task: int) -> str:
 def _ends(
     name: str, job: str, numbers: dict[int, list[int]], folders: Sequence[Path], logs: Path
 ) -> Generator[tuple[int, str | None]]:
-    """Yield (number, error or None) of each point, until none is left."""
+    """Yield (number, error or None) of each point as it ends, until all have ended."""
     waiting = {task: set(ours) for task, ours in numbers.items()}
     left_s: dict[int, float] = {}
     for look in count():
         if look % POLLS_PER_QUEUE == 0:
             queue = _queue(name)
-            if not queue.returncode:  # else Slurm cannot be asked just now
+            if not queue.returncode:  # If Slurm does not answer now, ask again later.
                 there = set(queue.stdout.split())
                 left_s = {task: left_s.get(task, time.monotonic()) for task in waiting if f"{job}_{task}" not in there}
         for task, ours in list(waiting.items()):
@@ -113,7 +117,10 @@ def _ends(
 
 
 def _submit(name: str, tasks: int, jobs: int, logs: Path) -> str:
-    """Submit the array and return its id. Options come from the environment too, such as SBATCH_PARTITION."""
+    """Submit the array and return its id.
+
+    sbatch also reads options from variables such as SBATCH_PARTITION.
+    """
     command = shlex.join([sys.executable, "-m", "simcluster.lab.sweeps.slurm_task", str(logs)])
     output = str(logs.resolve()).replace("%", "%%") + "/" + OUTPUT
     array = f"--array=0-{tasks - 1}%{min(jobs, tasks)}"
@@ -121,35 +128,33 @@ def _submit(name: str, tasks: int, jobs: int, logs: Path) -> str:
         "sbatch", "--parsable", f"--job-name={name}", array, f"--output={output}", script=f"#!/bin/sh\nexec {command}\n"
     )
     if done.returncode:
-        raise UsageError(Problem("--engine slurm", _said(done), f"an array of {tasks} tasks that sbatch accepts"))
+        raise UsageError("--engine slurm", _said(done), f"an array of {tasks} tasks that sbatch accepts")
     return done.stdout.split(";")[0].strip()
 
 
 def _queue(name: str) -> subprocess.CompletedProcess[str]:
-    """Return what squeue says: the tasks (as "job_task") of arrays called *name* that wait, run or are about to end."""
+    """Ask squeue for the pending and running tasks, as "job_task", of the arrays called *name*."""
     return _asked("squeue", "--noheader", "--array", "--me", f"--name={name}", "--format=%F_%K")
 
 
 def _name_of(logs: Path) -> str:
-    """Return the name of a sweep's arrays."""
+    """Return the name of all arrays of the sweep that has the directory *logs*."""
     return "simcluster-" + hashlib.sha256(str(logs.resolve()).encode()).hexdigest()[:12]
 
 
 def refuse_twice(logs: Path) -> None:
-    """Raise UsageError if there is no Slurm, or tasks of an earlier sweep with the same *logs* are in its queue."""
+    """Raise UsageError if Slurm does not answer, or its queue has tasks of the same sweep."""
     name = _name_of(logs)
     done = _queue(name)
     if done.returncode:
-        raise UsageError(Problem("--engine slurm", _said(done), "a Slurm that answers"))
+        raise UsageError("--engine slurm", _said(done), "a Slurm that answers")
     if queue := done.stdout.split():
         found = f"{len(queue)} tasks of this sweep in the queue, such as {min(queue)}"
-        raise UsageError(
-            Problem("--engine slurm", found, f"none: wait until they have ended, or scancel --name={name}")
-        )
+        raise UsageError("--engine slurm", found, f"none: wait until they have ended, or scancel --name={name}")
 
 
 def _wait_until_gone(name: str) -> None:
-    """Wait until no task is left, so that the sweep may be started again: those that were cancelled or are done."""
+    """Wait until the queue has no task of the sweep, so that the sweep can be started again."""
     until_s = time.monotonic() + GONE_S
     while time.monotonic() < until_s:
         queue = _queue(name)
@@ -159,13 +164,14 @@ def _wait_until_gone(name: str) -> None:
 
 
 def _asked(program: str, *arguments: str, script: str = "") -> subprocess.CompletedProcess[str]:
-    """Run a command of Slurm with *script* as its input. Raise UsageError if there is no such command.
+    """Run a command of Slurm with *script* as its input.
 
-    One that does not end within `ANSWER_S` counts as failed.
+    A command that does not end within `ANSWER_S` counts as failed. Raise UsageError if this
+    machine has no such command.
     """
     path = shutil.which(program)
     if path is None:
-        raise UsageError(Problem("--engine slurm", f"no {program} on PATH", "a machine that submits jobs to Slurm"))
+        raise UsageError("--engine slurm", f"no {program} on PATH", "a machine that submits jobs to Slurm")
     command = [path, *arguments]
     try:
         return subprocess.run(  # noqa: S603 - a list of arguments, made here

@@ -1,4 +1,4 @@
-"""A task of a sweep's array: runs its points in this process. Slurm starts it."""
+"""The program of one task of a sweep's Slurm array: it runs the points of the task."""
 
 from __future__ import annotations
 
@@ -13,12 +13,13 @@ from simcluster.lab.sweeps.slurm import calls_of
 
 
 def main(logs: Path) -> None:
+    """Run the calls in this task's file in *logs*."""
     given = json.loads((logs / calls_of(int(os.environ["SLURM_ARRAY_TASK_ID"]))).read_bytes())
     sys.path[:] = given["path"]
     for document, folder, options in given["calls"]:
         try:
             run_point(document, folder, options)
-        except Exception as error:  # of one point: the others do run
+        except Exception as error:  # Only this point fails: the others still run.
             traceback.print_exc()
             note(Path(folder), DIED, f"{type(error).__name__}: {error}")
 

@@ -1,6 +1,6 @@
-"""Turns the search for garbage off while modules are imported, which takes a tenth longer with it.
+"""Turn garbage collection off while modules are imported: with it, imports take a tenth longer.
 
-Only the process that forks workers imports this, before all others; each worker turns it on again.
+Only the fork server imports this module, before all others. Each worker turns collection on again.
 """
 
 from __future__ import annotations

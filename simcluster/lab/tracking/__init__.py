@@ -1,4 +1,4 @@
-"""Export of runs and sweeps to trackers: MLflow, Weights & Biases, TensorBoard."""
+"""Export runs and sweeps to trackers: MLflow, Weights & Biases, TensorBoard."""
 
 from simcluster.lab.tracking.exporting import ExportReport, check, export
 

@@ -1,6 +1,6 @@
-"""Write a finished run or sweep to a tracker, by the tracker's name.
+"""Write a finished run or sweep to a tracker: MLflow, Weights & Biases or TensorBoard.
 
-Existing content of a tracker is left alone, and each run is written once.
+Existing content of a tracker is not changed, and each run is written once.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from importlib import util
 from pathlib import Path
 from typing import Protocol
 
-from simcluster.errors import Problem, RunError, UsageError, nearest
+from simcluster.errors import RunError, UsageError, nearest
 from simcluster.lab.tracking.handover import Handover, Heading, RunDraft, hand_over
 from simcluster.paths.given_path import given_path
 from simcluster.process.installed import install_extra
@@ -25,13 +25,13 @@ class TrackingFailed(RunError):
 
 
 class Tracker(Protocol):
-    """An open tracker. *where* is its destination, *look* how to view it."""
+    """An open tracker. *where* names its destination, and *look* says how to view it."""
 
     where: str
     look: str
 
     def write(self, run: Handover) -> bool:
-        """Write *run*; return False, without changing anything, if it is there already."""
+        """Write *run*; return False, without changing anything, if the tracker already has it."""
 
     def draft(self, run: Heading) -> RunDraft:
         """Begin a run that has no result yet."""
@@ -42,12 +42,19 @@ KINDS = {
     "wandb": ("to_wandb:WandbTracker", ("wandb",)),
     "tensorboard": ("to_tensorboard:TensorboardTracker", ("tensorboardX",)),
 }
-"""Name -> the tracker, as MODULE:CLASS, and the packages that it needs, which the extra of its name installs."""
+"""Name -> (MODULE:CLASS, packages that the tracker needs).
+
+The extra of the same name installs these packages.
+"""
 
 
 @dataclass(frozen=True)
 class ExportReport:
-    """An export: runs *written* now, runs *known* before, points *without* a run; *where*, and how to *look*."""
+    """The result of an export: the number of runs *written*, and *where* they are.
+
+    *known* is the number of runs that had been written before, *without* the number of points
+    that left no run.
+    """
 
     written: int
     known: int
@@ -63,32 +70,32 @@ class ExportReport:
 
 
 def check(to: str, into: str | None = None, flag: str = "--to") -> None:
-    """Raise UsageError if the tracker is unknown, is not installed, or cannot be written *into* there."""
+    """Raise UsageError if tracker *to* is unknown or not installed, or cannot write to *into*."""
     if to not in KINDS:
-        raise UsageError(Problem(flag, repr(to), f"a tracker: {nearest(to, KINDS)}"))
+        raise UsageError(flag, repr(to), f"a tracker: {nearest(to, KINDS)}")
     missing = [name for name in KINDS[to][1] if util.find_spec(name) is None]
     if missing:
         found, expected = f"no package {', '.join(missing)}", f"it installed: {install_extra(to)}"
-        raise UsageError(Problem(f"{flag} {to}", found, expected))
+        raise UsageError(f"{flag} {to}", found, expected)
     if into is None or (to == "mlflow" and "://" in into):
         return
     if "://" in into:
-        raise UsageError(Problem("--into", into, f"a folder for {to}, which is written to this machine"))
+        raise UsageError("--into", into, f"a folder for {to}, which is written to this machine")
     above = next((place for place in (Path(into), *Path(into).absolute().parents) if place.exists()), Path("/"))
     if not above.is_dir():
-        raise UsageError(Problem("--into", f"{into}, but {above} is a file", "a folder, or a name that is free"))
+        raise UsageError("--into", f"{into}, but {above} is a file", "a folder, or a name that is free")
 
 
 def export(source: RunFolder | SweepFolder, to: str, into: str | None = None) -> ExportReport:
-    """Write *source* to the tracker named *to*, below the directory *into* (default: runs/TRACKER).
+    """Write *source* to the tracker named *to*, below the directory *into* (runs/TRACKER if None).
 
-    Raises UsageError as `check` does, TrackingFailed if the tracker fails.
+    Raise UsageError as `check` does, TrackingFailed if the tracker fails.
     """
     check(to, into)
     into = into if into is None or "://" in into else str(given_path(into, "--into"))
     points: Sequence[RunFolder | None] = [source] if isinstance(source, RunFolder) else source.runs
     group = () if isinstance(source, RunFolder) else (source.folder.absolute().name, tuple(source.keys))
-    runs = {run.folder: run for run in points if run is not None}  # equal points of a sweep share a run
+    runs = {run.folder: run for run in points if run is not None}  # Equal points share a run.
     counts = {True: 0, False: 0}
     try:
         tracker = opened(to, into)
@@ -96,7 +103,7 @@ def export(source: RunFolder | SweepFolder, to: str, into: str | None = None) ->
             counts[tracker.write(hand_over(run, *group))] += 1
     except (UsageError, RunError):
         raise
-    except Exception as error:  # a tracker's package may raise anything; the run is complete all the same
+    except Exception as error:  # A tracker's package may raise anything.
         failure = TrackingFailed(f"{to} failed with {type(error).__name__}: {error}")
         failure.folder = str(source.folder)
         raise failure from error

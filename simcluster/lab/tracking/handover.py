@@ -1,6 +1,7 @@
-"""A run in the form for trackers: a name, parameters, numbers over step and time, a summary, files.
+"""Describe a run in a form that all trackers accept: a name, parameters, numbers over steps, files.
 
-Everything is read from the run's directory after the run, so no node waits for a tracker and one process writes.
+Everything is read from the run's directory after the run, so no node waits for a tracker, and only
+one process writes.
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple, Protocol, TypeAlias
+from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 import msgspec
 
@@ -24,18 +25,18 @@ if TYPE_CHECKING:
     import pandas as pd
 
 MAX_NODES = 16
-"""If more nodes record a metric, only its mean is handed over."""
+"""Limit on the nodes of a metric: if more record it, trackers get only the mean."""
 
 MAX_PARAMS = 500
-"""A configuration with more keys is handed over without the nodes and links of its topology."""
+"""Limit on the keys of a configuration: a larger one leaves out the topology's nodes and links."""
 
 PARTS = ("topology.nodes.", "topology.links.")
 
-Scalar: TypeAlias = str | int | float | bool
+Scalar = str | int | float | bool
 
 
 class TrackedValue(NamedTuple):
-    """*name* was *value* at *step*, *time_s* after the run began."""
+    """One point of a metric: *name* had *value* at *step*, *time_s* after the run began."""
 
     name: str
     step: int
@@ -45,11 +46,13 @@ class TrackedValue(NamedTuple):
 
 @dataclass(frozen=True)
 class Handover:
-    """One run. *id* depends on its content and *group*: a repetition with the same result is the same run.
+    """One finished run, ready for a tracker.
 
-    *experiment* is its name in the experiment file; *group* is its sweep or "", and *swept* holds the *params* that the
-    sweep changed. *began_s* is time 0 of the run for a tracker, in seconds since the epoch. *values* are sorted by
-    step, then name.
+    *id* depends on the run's content and *group*: a repetition with the same result has the same
+    id. *experiment* is the name in the experiment file; *group* is the name of the sweep, or "" for
+    a single run, and *swept* has the *params* that the sweep changed. *began_s* is the time at
+    which the run begins for a tracker, in seconds since the epoch. *values* are sorted by step,
+    then name.
     """
 
     id: str
@@ -67,7 +70,7 @@ class Handover:
 
     @property
     def place(self) -> str:
-        """The heading to list it under: the sweep, or the experiment of a single run."""
+        """The heading under which a tracker lists the run: the sweep, else the experiment."""
         return self.group or self.experiment
 
     @property
@@ -76,7 +79,7 @@ class Handover:
 
 
 class Heading(NamedTuple):
-    """A run before it has a result: its *name*, its *experiment*, its *backend*, and when it began (epoch)."""
+    """A run that has no result yet; *began_s* is its start in seconds since the epoch."""
 
     name: str
     experiment: str
@@ -90,17 +93,18 @@ class RunDraft(Protocol):
     def add(self, values: Sequence[TrackedValue]) -> None: ...
 
     def close(self, *, keep: bool) -> None:
-        """End it; remove it unless *keep* says that nothing will replace it."""
+        """End the draft; remove it unless *keep*, which is for a run without a final result."""
 
 
 def hand_over(run: RunFolder, group: str = "", swept: tuple[str, ...] = ()) -> Handover:
-    """Return *run* in the form for trackers; the sweep *group* changed the keys *swept*."""
+    """Return *run* as a Handover; the sweep *group* changed the keys *swept*."""
     summary = run.summary
     params = {key: "none" if value is None else value for key, value in flat(run.config).items()}
     if len(params) > MAX_PARAMS:
         params = {key: value for key, value in params.items() if not key.startswith(PARTS)}
 
-    def is_swept(key: str) -> bool:  # if whole topologies were swept, their names suffice
+    def is_swept(key: str) -> bool:
+        # If whole topologies were swept, their names suffice: leave out their nodes and links.
         return key in swept or (key.startswith(tuple(f"{name}." for name in swept)) and not key.startswith(PARTS))
 
     content = [run.config, summary["trace_sha256"], summary["weights_sha256"], group]
@@ -112,7 +116,7 @@ def hand_over(run: RunFolder, group: str = "", swept: tuple[str, ...] = ()) -> H
         params=params,
         swept={key: value for key, value in params.items() if is_swept(key)},
         values=_values(run.metrics),
-        summary={  # every number about the whole run
+        summary={  # all numbers about the whole run, without those of nodes, links and faults
             key: float(value)
             for key, value in flat(summary).items()
             if isinstance(value, (int, float)) and not isinstance(value, bool)
@@ -126,26 +130,32 @@ def hand_over(run: RunFolder, group: str = "", swept: tuple[str, ...] = ()) -> H
 
 
 def values_of(rows: Sequence[Metric]) -> list[TrackedValue]:
-    """Return the values of *rows*, which are all that were recorded under their names at their steps."""
+    """Return the values of *rows*, which must have all rows of each of their names and steps."""
     import pandas as pd
 
     return _values(pd.DataFrame(rows, columns=Metric._fields)) if rows else []
 
 
 def _values(metrics: pd.DataFrame) -> list[TrackedValue]:
-    """Return one value per name and step: NAME/NODE for a node, NAME for the mean over the nodes that recorded it."""
+    """Return one value per name and step.
+
+    NAME/NODE is the value of one node, and NAME is the mean over nodes.
+    """
     recorders = metrics.groupby("name", sort=False)["node"].nunique()
     own = metrics[metrics["name"].map(recorders).between(2, MAX_NODES)]
     own = own.assign(name=own["name"] + "/" + own["node"])
     found = [*_means(metrics), *_means(own)]
-    # For trackers with the step as their only axis.
+    # The time is a metric as well: some trackers have the step as their only axis.
     times = metrics.groupby("step")["time_s"].max()
     found += [TrackedValue("time_s", int(step), time_s, time_s) for step, time_s in times.items()]  # type: ignore[call-overload]
     return sorted(found, key=lambda value: (value.step, value.name))
 
 
 def _means(metrics: pd.DataFrame) -> list[TrackedValue]:
-    """Return the mean by name and step at the latest time; NaN if any value is NaN."""
+    """Return the mean over nodes for each name and step; NaN if any node's value is NaN.
+
+    The time of a mean is the latest time of its values.
+    """
     known = metrics.assign(unknown=metrics["value"].isna())
     by = known.groupby(["name", "step"], sort=False)
     found = by.agg(time_s=("time_s", "max"), value=("value", "mean"), unknown=("unknown", "any"))
@@ -156,7 +166,7 @@ def _means(metrics: pd.DataFrame) -> list[TrackedValue]:
 
 
 def _tags(run: RunFolder) -> dict[str, str]:
-    """Return words of the summary: what ran, where, how it ended, and its directory."""
+    """Return the summary's strings, such as the algorithm, the status and the directory."""
     words = ("backend", "algorithm", "topology", "numerics", "status", "weights_sha256", "trace_sha256", "version")
     found = {name: str(run.summary[name]) for name in words if run.summary.get(name) is not None}
     found |= {f"versions.{name}": str(version) for name, version in run.summary.get("versions", {}).items()}
@@ -166,7 +176,7 @@ def _tags(run: RunFolder) -> dict[str, str]:
 
 
 def file_name(text: str) -> str:
-    """Return *text* as the name of a file or directory."""
+    """Return *text* as a valid name for a file or directory."""
     return re.sub(r"[^\w.+-]", "_", text).lstrip(".")[:200] or "_"
 
 

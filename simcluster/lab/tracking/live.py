@@ -1,7 +1,8 @@
-"""Points of a run in progress for trackers: a draft in each, which the finished run replaces.
+"""Send points of a run in progress to trackers, as a draft that the finished run replaces.
 
-A point is the mean of one name at one step, so it is written when every node has passed that step, once. Each tracker
-has a thread: the run never waits for one, and one that fails ends its own draft only.
+A point is the mean of one metric at one step, so it is written once every node has passed that
+step. Each tracker has a thread: the run never waits for a tracker, and a failure ends only its own
+draft.
 """
 
 from __future__ import annotations
@@ -11,30 +12,29 @@ import threading
 import time
 from collections import defaultdict
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, TypeAlias
 
 from simcluster.lab.tracking.exporting import opened
 from simcluster.lab.tracking.handover import Heading, RunDraft, TrackedValue, values_of
-
-if TYPE_CHECKING:
-    from simcluster.runs.record import Metric
-    from simcluster.watching.board import RunInfo
-    from simcluster.watching.telling import NodeRows
+from simcluster.runs.record import Metric
+from simcluster.watching.board import RunInfo
+from simcluster.watching.telling import NodeRows
 
 EVERY_S = 1.0
 """Least time between two deliveries of points."""
 
 END_S = 60.0
-"""Time for a tracker to take the points of the run; beyond it, the tracker counts as failed."""
+"""Limit on the wait for a tracker at the end of the run; after it, the tracker counts as failed."""
 
 
-Message: TypeAlias = Heading | list[TrackedValue] | bool
+Message = Heading | list[TrackedValue] | bool
+"""A message to a tracker's thread: a new run, points, or the end (True keeps the draft)."""
 
 
 class Points:
-    """The points of one run, from its nodes' rows; each row is read once, and each point is returned once.
+    """The points of one run, made from its nodes' rows; each point is returned once.
 
-    A row for a point that has been returned, as after a restart from a checkpoint, is left to the finished run.
+    After a restart from a checkpoint, for example, a row may belong to a point that was already
+    returned. Such a row is ignored here: the finished run has it.
     """
 
     def __init__(self, offset_s: float = 0.0) -> None:
@@ -44,11 +44,14 @@ class Points:
         self._read: dict[str, tuple[int, int]] = {}
 
     def take(self, nodes: Sequence[NodeRows], *, is_over: bool = False) -> list[TrackedValue]:
-        """Return the new points: of steps that every node has passed, lost ones aside; all if *is_over*."""
+        """Return the new points of all steps that every surviving node has passed.
+
+        If *is_over*, return all remaining points.
+        """
         passed = []
         for node in nodes:
             metrics, evaluations = self._read.get(node.name, (0, 0))
-            counts = len(node.metrics), len(node.evaluations)  # a node may add rows meanwhile
+            counts = len(node.metrics), len(node.evaluations)  # Nodes keep adding rows.
             if not node.is_lost:
                 passed.append(node.metrics[counts[0] - 1].step if counts[0] else 0)
             for metric in [*node.metrics[metrics : counts[0]], *node.evaluations[evaluations : counts[1]]]:
@@ -63,34 +66,36 @@ class Points:
 
 
 class LiveTracking:
-    """Follows a run for *trackers*, (name, into) each; a backend calls `begin` and `look`, its caller `end`.
+    """A follower that sends the points of a run to *trackers*, which are pairs of (name, into).
 
-    *offset_s* is the run's time at which the backend's clock starts: not 0 for a resumed run.
+    A backend calls `begin` and `look`; the caller of the backend calls `end`. *offset_s* is the
+    run's time at which the backend's clock starts; it is not 0 for a resumed run.
     """
 
     def __init__(self, trackers: Sequence[tuple[str, str | None]], now: Callable[[], float] = time.monotonic) -> None:
         self._writers = [_Writer(*tracker) for tracker in trackers]
-        self._now, self._next_s = now, 0.0
+        self._now = now
+        self._next_s = 0.0
         self._points = Points()
         self._last: Callable[[], Sequence[NodeRows]] = list
         self.offset_s = 0.0
 
     def begin(self, run: RunInfo) -> None:
-        """Begin a run, or an attempt of it, which replaces the one before."""
+        """Begin the draft of a run; a new attempt of the run replaces the previous draft."""
         self._points = Points(self.offset_s)
         heading = Heading(f"{run.algorithm}-{run.topology}-{run.seed}", run.name, run.backend, time.time())
         for writer in self._writers:
             writer.put(heading)
 
     def look(self, rows: Callable[[], Sequence[NodeRows]]) -> None:
-        """Deliver what is new, if it is time to."""
+        """Deliver the new points, at most once per EVERY_S; *rows* returns all rows."""
         self._last = rows
         if self._now() >= self._next_s:
             self._next_s = self._now() + EVERY_S
             self._deliver()
 
     def end(self, *, keep: bool) -> dict[str, str]:
-        """Remove the drafts, or *keep* them with all points; return why trackers failed, by name."""
+        """Remove the drafts, or *keep* them with all points; return failed tracker -> reason."""
         if keep:
             self._deliver(is_over=True)
         for writer in self._writers:
@@ -104,7 +109,7 @@ class LiveTracking:
 
 
 class _Writer(threading.Thread):
-    """Writes one draft in the tracker *to*."""
+    """A thread that writes drafts to one tracker."""
 
     def __init__(self, to: str, into: str | None) -> None:
         super().__init__(name=f"tracker {to}", daemon=True)
@@ -119,7 +124,7 @@ class _Writer(threading.Thread):
         self._queue.put(message)
 
     def failure(self) -> str:
-        """Wait for the end; return why it failed, "" if it has not."""
+        """Wait until the thread ends, for at most END_S; return why the tracker failed, else ""."""
         if self.ident is None:
             return ""
         self.join(END_S)
@@ -141,5 +146,5 @@ class _Writer(threading.Thread):
                 draft = tracker.draft(message)
             if draft is not None:
                 draft.close(keep=message)
-        except Exception as error:  # a tracker's package may raise anything
+        except Exception as error:  # A tracker's package may raise anything.
             self._error = f"{self.to} failed with {type(error).__name__}: {error}"

@@ -1,7 +1,8 @@
-"""Runs as MLflow runs, by default in a SQLite file: INTO/mlflow.db, with artifacts next to it.
+"""Write runs to MLflow, by default to a SQLite file: INTO/mlflow.db, with artifacts next to it.
 
-Numbers are written in batches: one call for each would take seconds rather than a tenth of one. A run has its id as a
-tag, and a second tag once it is complete. A complete run is not written again; an incomplete one is replaced.
+Numbers are written in batches: a call per number would take seconds instead of a tenth of a second.
+A run has a tag with its id, and a second tag once the run is complete. A complete run is not
+written again; an incomplete run is replaced.
 """
 
 from __future__ import annotations
@@ -18,21 +19,24 @@ from simcluster.lab.tracking.handover import Handover, Heading, RunDraft, Tracke
 
 ID, COMPLETE = "simcluster.id", "simcluster.complete"
 METRICS_A_CALL, PARAMS_A_CALL = 1000, 100
-"""Limits of a server per call."""
+"""Limits of an MLflow server on the metrics and the parameters in one call."""
 LONGEST_PARAM, LONGEST_TAG = 6000, 5000
+"""Limits of an MLflow server on the characters of a parameter and of a tag."""
 
 
 class MlflowTracker:
+    """A tracker that writes to an MLflow server or file."""
+
     def __init__(self, into: str | None) -> None:
         uri, self._artifacts = into or "", None
         if "://" not in uri:
             folder = Path(into or "runs/mlflow").absolute()
             folder.mkdir(parents=True, exist_ok=True)
             uri, self._artifacts = f"sqlite:///{folder / 'mlflow.db'}", (folder / "artifacts").as_uri()
-        # MLflow sends telemetry unless disabled before the import.
+        # MLflow sends telemetry unless it is disabled before the import.
         os.environ.setdefault("MLFLOW_DISABLE_TELEMETRY", "true")
         mlflow: Any = importlib.import_module("mlflow")
-        for name in ("mlflow", "alembic"):  # these log every step of creating a database
+        for name in ("mlflow", "alembic"):  # Both packages log every step of creating a database.
             logging.getLogger(name).setLevel(logging.WARNING)
         self._client = mlflow.MlflowClient(tracking_uri=uri)
         self._entities = mlflow.entities
@@ -44,7 +48,8 @@ class MlflowTracker:
         experiment = self._experiment(run.place)
         if self._is_there(experiment, run.id):
             return False
-        client, began_ms = self._client, round(1000 * run.began_s)
+        client = self._client
+        began_ms = round(1000 * run.began_s)
         of_run = {ID: run.id, "simcluster.experiment": run.experiment, **run.tags}
         tags = {key_name(name): str(value)[:LONGEST_TAG] for name, value in of_run.items()}
         created = client.create_run(experiment, start_time=began_ms, run_name=run.name, tags=tags).info.run_id
@@ -64,14 +69,15 @@ class MlflowTracker:
         return True
 
     def draft(self, run: Heading) -> RunDraft:
-        started_ms, tags = round(1000 * run.began_s), {"simcluster.draft": "yes"}
+        started_ms = round(1000 * run.began_s)
+        tags = {"simcluster.draft": "yes"}
         created = self._client.create_run(
             self._experiment(run.experiment), start_time=started_ms, run_name=run.name, tags=tags
         )
         return _MlflowDraft(self, created.info.run_id, run.began_s)
 
     def log(self, run_id: str, began_s: float, values: Sequence[TrackedValue]) -> None:
-        """Write *values* in batches; time 0 is *began_s* of the epoch."""
+        """Write *values* in batches; *began_s* is the run's time 0 in seconds since the epoch."""
         began_ms = round(1000 * began_s)
         metrics = [
             self._entities.Metric(key_name(name), value, began_ms + round(1000 * time_s), step)
@@ -81,7 +87,7 @@ class MlflowTracker:
             self._client.log_batch(run_id, metrics=metrics[start : start + METRICS_A_CALL])
 
     def end(self, run_id: str, *, keep: bool) -> None:
-        """End the draft *run_id*; remove it unless it is to be kept."""
+        """End the draft *run_id*; delete it unless *keep*."""
         self._client.set_terminated(run_id, "KILLED")
         if not keep:
             self._client.delete_run(run_id)
@@ -95,6 +101,7 @@ class MlflowTracker:
         return self._experiments[name]
 
     def _is_there(self, experiment: str, run_id: str) -> bool:
+        """Return whether *experiment* has a complete copy of the run; delete incomplete copies."""
         there = False
         for found in self._client.search_runs([experiment], f"tags.`{ID}` = '{run_id}'"):
             if found.data.tags.get(COMPLETE) == "yes":

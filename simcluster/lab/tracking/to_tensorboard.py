@@ -1,7 +1,7 @@
-"""Runs as TensorBoard event files, one directory each: INTO/EXPERIMENT/NAME/ID.
+"""Write runs as TensorBoard event files, one directory per run: INTO/EXPERIMENT/NAME/ID.
 
-A run is written under another name and then renamed, so every directory there is complete, and writing a run twice
-keeps one.
+A run is written under a temporary name and then renamed, so each directory with a final name is
+complete, and writing a run twice keeps one copy.
 """
 
 from __future__ import annotations
@@ -16,6 +16,8 @@ from simcluster.lab.tracking.handover import Handover, Heading, RunDraft, Tracke
 
 
 class TensorboardTracker:
+    """A tracker that writes TensorBoard event files."""
+
     def __init__(self, into: str | None) -> None:
         self._into = Path(into or "runs/tensorboard")
         self.where = str(self._into)
@@ -27,7 +29,6 @@ class TensorboardTracker:
             return False
         partial = folder.with_name(f".partial-{folder.name}")
         shutil.rmtree(partial, ignore_errors=True)
-        partial.mkdir(parents=True)
         _write_events(run, partial)
         partial.rename(folder)
         return True
@@ -38,18 +39,22 @@ class TensorboardTracker:
 
 
 class _TensorboardDraft:
-    """The points of a run in progress, in *folder*."""
+    """The points of a run in *folder*; *began_s* is the run's time 0 in seconds since the epoch."""
 
     def __init__(self, folder: Path, began_s: float) -> None:
         self._folder, self._began_s = folder, began_s
-        self._summaries: Any = importlib.import_module("tensorboardX.summary")
+        self.summaries: Any = importlib.import_module("tensorboardX.summary")
         writers: Any = importlib.import_module("tensorboardX.writer")
         folder.mkdir(parents=True)
-        self._writer = writers.FileWriter(str(folder))
+        # Do not use tensorboardX's SummaryWriter: it also looks for a network service to send to.
+        self._writer = writers.FileWriter(str(folder), max_queue=10_000)
+
+    def put(self, summary: Any, step: int = 0, time_s: float = 0.0) -> None:
+        self._writer.add_summary(summary, step, self._began_s + time_s)
 
     def add(self, values: Sequence[TrackedValue]) -> None:
         for name, step, time_s, value in values:
-            self._writer.add_summary(self._summaries.scalar(key_name(name), value), step, self._began_s + time_s)
+            self.put(self.summaries.scalar(key_name(name), value), step, time_s)
         self._writer.flush()
 
     def close(self, *, keep: bool) -> None:
@@ -59,27 +64,22 @@ class _TensorboardDraft:
 
 
 def _write_events(run: Handover, folder: Path) -> None:
-    summaries: Any = importlib.import_module("tensorboardX.summary")
-    writers: Any = importlib.import_module("tensorboardX.writer")
-    # Not its SummaryWriter, which looks for a service on the network to send the same data to.
-    writer = writers.FileWriter(str(folder), max_queue=10_000)
+    events = _TensorboardDraft(folder, run.began_s)
     try:
         totals = {f"summary/{name}": value for name, value in run.summary.items()}
-        # The columns of its table of runs, which shows the first few: the swept keys, else all but the topology.
+        # TensorBoard's table of runs shows the first few columns: put the swept keys there, or, for
+        # a single run, everything except the nodes and links of the topology.
         if run.swept:
             columns: dict[str, Any] = {**run.swept, "seed": run.params["seed"]}
         else:
             rest = {name: value for name, value in run.params.items() if not name.startswith("topology.")}
             columns = {"topology": run.tags["topology"], **rest}
-        for summary in summaries.hparams(columns, dict.fromkeys(map(key_name, totals), 0.0)):
-            writer.add_summary(summary, 0, run.began_s)
+        for summary in events.summaries.hparams(columns, dict.fromkeys(map(key_name, totals), 0.0)):
+            events.put(summary)
         for name, found in (("config", run.params), ("tags", run.tags)):
             lines = "\n".join(f"    {word}: {value}" for word, value in found.items())
-            writer.add_summary(summaries.text(name, lines), 0, run.began_s)
-        for name, step, time_s, value in run.values:
-            writer.add_summary(summaries.scalar(key_name(name), value), step, run.began_s + time_s)
-        ended_s = run.began_s + run.summary.get("elapsed_s", 0.0)
-        for name, value in totals.items():
-            writer.add_summary(summaries.scalar(key_name(name), value), run.last_step, ended_s)
+            events.put(events.summaries.text(name, lines))
+        ended_s = run.summary.get("elapsed_s", 0.0)
+        events.add([*run.values, *(TrackedValue(name, run.last_step, ended_s, totals[name]) for name in totals)])
     finally:
-        writer.close()
+        events.close(keep=True)

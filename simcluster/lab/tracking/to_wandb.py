@@ -1,7 +1,7 @@
-"""Runs as offline runs of Weights & Biases: INTO/wandb/offline-run-TIME-ID, which `wandb sync` uploads.
+"""Write offline runs of Weights & Biases: INTO/wandb/offline-run-TIME-ID, for `wandb sync`.
 
-It is always offline: it needs no account and sends nothing. A run is written elsewhere and then moved, so every
-directory there is complete, and writing a run twice keeps one.
+Runs are always offline: no account is needed and nothing is sent. A run is written elsewhere and
+then moved, so each directory in INTO/wandb is complete, and writing a run twice keeps one copy.
 """
 
 from __future__ import annotations
@@ -20,10 +20,10 @@ from simcluster.lab.tracking.handover import Handover, Heading, RunDraft, Tracke
 SETTINGS: dict[str, Any] = {
     "mode": "offline",
     "silent": True,
-    "console": "off",  # the program's output is not part of the run
+    "console": "off",  # This process's output is not the run's.
     "disable_git": True,
     "disable_code": True,
-    "x_disable_stats": True,  # this process is not the run, so its load is irrelevant
+    "x_disable_stats": True,  # This process's load is not the run's either.
     "x_disable_meta": True,
     "x_disable_machine_info": True,
     "x_save_requirements": False,
@@ -31,8 +31,10 @@ SETTINGS: dict[str, Any] = {
 
 
 class WandbTracker:
+    """A tracker that writes offline runs of Weights & Biases."""
+
     def __init__(self, into: str | None) -> None:
-        # W&B reports its crashes over the network unless disabled before the import.
+        # W&B reports its crashes over the network unless this is disabled before the import.
         os.environ.setdefault("WANDB_ERROR_REPORTING", "false")
         self.where = str(Path(into or "runs/wandb"))
         self._runs = Path(self.where).absolute() / "wandb"
@@ -48,17 +50,14 @@ class WandbTracker:
         return True
 
     def draft(self, run: Heading) -> RunDraft:
-        wandb: Any = importlib.import_module("wandb")
-        begun: Any = wandb.init(
-            project=file_name(run.experiment), name=run.name, dir=self.where, tags=[run.backend],
-            settings=wandb.Settings(**SETTINGS),
-        )  # fmt: skip
-        _time_is_the_axis(begun)
-        return _WandbDraft(begun)
+        return _WandbDraft(_begun(run, self.where, run.backend))
 
 
 class _WandbDraft:
-    """The run *begun* of W&B, in progress. It takes steps in order: points of an earlier step are left out."""
+    """A draft of a run in W&B.
+
+    W&B accepts only rising steps, so points of an earlier step are left out.
+    """
 
     def __init__(self, begun: Any) -> None:
         self._begun, self._step = begun, -1
@@ -76,26 +75,30 @@ class _WandbDraft:
             shutil.rmtree(folder)
 
 
-def _time_is_the_axis(begun: Any) -> None:
+def _begun(run: Handover | Heading, folder: str, tag: str, **more: Any) -> Any:
+    """Begin *run* below *folder*, with the run's time as the x axis."""
+    wandb: Any = importlib.import_module("wandb")
+    settings = wandb.Settings(**SETTINGS)
+    begun = wandb.init(
+        project=file_name(run.experiment), name=run.name, dir=folder, tags=[tag], settings=settings, **more
+    )
     begun.define_metric("time_s")
     begun.define_metric("*", step_metric="time_s")
+    return begun
 
 
 def _write(run: Handover, folder: Path) -> Path:
     """Write *run* below *folder*; return its directory."""
-    wandb: Any = importlib.import_module("wandb")
-    begun: Any = wandb.init(
-        project=file_name(run.experiment), group=run.group or None, name=run.name, id=run.id, dir=str(folder),
-        config=dict(run.params), tags=[run.tags["backend"]], settings=wandb.Settings(**SETTINGS),
-    )  # fmt: skip
+    more = {"group": run.group or None, "id": run.id, "config": dict(run.params)}
+    begun = _begun(run, str(folder), run.tags["backend"], **more)
     try:
-        _time_is_the_axis(begun)
         for step, values in groupby(run.values, key=lambda value: value.step):
             begun.log({value.name: value.value for value in values}, step=step)
         begun.summary.update({f"summary/{name}": value for name, value in (run.summary | run.tags).items()})
         files = Path(begun.dir)
         for path in run.files:
-            copy = files / "run" / path.name  # "config.yaml" is a reserved name there
+            # Put the files into a separate folder: W&B reserves the name "config.yaml".
+            copy = files / "run" / path.name
             copy.parent.mkdir(exist_ok=True)
             shutil.copyfile(path, copy)
             begun.save(str(copy), base_path=str(files), policy="now")

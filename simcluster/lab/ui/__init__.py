@@ -1,5 +1,5 @@
-"""The page of `simcluster ui`: runs and sweeps of a folder, compared, watched as they run, and started.
+"""The page of `simcluster ui`, which lists, compares, watches and starts runs and sweeps.
 
-shelf reads the folder, compared draws several runs, children starts runs, guard checks requests, and app has the
-routes. The command in cli/ui.py serves it.
+`shelf` lists the runs in a folder, `compared` draws several runs, `run_children` starts runs,
+`guard` checks requests, and `app` has the routes. The command in cli/ui.py serves the page.
 """

@@ -1,4 +1,4 @@
-"""The HTTP routes of the page. No GET changes anything."""
+"""The HTTP routes of the page. GET requests change nothing."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ from pydantic import BaseModel, ConfigDict, Field
 from simcluster.catalogue import files, names
 from simcluster.errors import UsageError, listed
 from simcluster.lab.reports.scales import XAxis
-from simcluster.lab.ui.children import Children, RunForm
 from simcluster.lab.ui.compared import MOST_RUNS, compared
 from simcluster.lab.ui.guard import COOKIE, UiGuard
+from simcluster.lab.ui.run_children import Children, RunForm
 from simcluster.lab.ui.shelf import PAGES, RunShelf
 from simcluster.paths.inside import read
 from simcluster.version import __version__
@@ -30,27 +30,34 @@ SHARED, OWN = (
     ("ui.css", "ui.js", "list.js", "run.js", "compare.js", "new.js"),
 )
 PAGE_BYTES = 512 << 20
+"""Limit on the size of a report that the page serves."""
+
 SAID = 20
+"""Limit on the problems that one answer lists."""
 
 Id = Annotated[str, Query(max_length=2000)]
 
 
 class StartedRun(BaseModel):
-    """A run that the page has started."""
+    """A request that names a run started by the page."""
 
     model_config = ConfigDict(extra="forbid")
     id: Annotated[str, Field(max_length=200)]
 
 
 def make_app(shelf: RunShelf, children: Children, hosts: Collection[str], login: Login | None, is_tls: bool) -> App:
-    """Return the application, which answers only to the names *hosts*, and with a *login* only to its sessions."""
+    """Return the application.
+
+    It answers only requests to *hosts*; with a *login*, these must belong to one of its sessions.
+    """
     api = FastAPI(title="simcluster ui", version=__version__, docs_url=None, redoc_url=None, openapi_url=None)
     api.add_exception_handler(RequestValidationError, _refuse_form)
     api.add_exception_handler(UsageError, _refuse)
     _add_files(api, shelf)
     _add_questions(api, shelf, children)
     _add_changes(api, children)
-    # Lax: a report's links to another report have no origin, and are still this person's
+    # "lax", not "strict": a sandboxed report has no origin, and its links to other reports need the
+    # session.
     add_login(api, login, COOKIE, same_site="lax", is_tls=is_tls)
     return UiGuard(api, hosts, login)
 
@@ -100,7 +107,7 @@ def _plotly() -> bytes:
 
 
 def _add_questions(api: FastAPI, shelf: RunShelf, children: Children) -> None:
-    drawing = threading.Lock()  # one comparison at a time: each may read much
+    drawing = threading.Lock()  # draws one comparison at a time, since each may read large tables
 
     @api.get("/api/runs")
     def runs(under: Id = "") -> dict[str, Any]:
@@ -114,7 +121,7 @@ def _add_questions(api: FastAPI, shelf: RunShelf, children: Children) -> None:
             live, row = shelf.live(id), shelf.row(id)
         except UsageError:
             if mine is None:
-                raise  # a run that has just been started has no folder yet
+                raise  # Only a run that this page has just started may have no folder yet.
         return {"row": row, "live": live, "child": mine, "logs": shelf.logs(id) if row is not None else []}
 
     @api.get("/api/log")

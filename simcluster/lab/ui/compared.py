@@ -1,13 +1,13 @@
-"""Several finished runs next to each other: their curves over one axis, their numbers, and the settings that differ."""
+"""Compare finished runs: curves over one axis, numbers, and the settings that differ."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, get_args
 
 import msgspec
 
-from simcluster.errors import Problem, UsageError
+from simcluster.errors import UsageError
 from simcluster.lab.reports.plots import Panel, convergence
 from simcluster.lab.reports.scales import XAxis, axes_of
 from simcluster.results import Run
@@ -19,23 +19,26 @@ MOST_SETTINGS = 400
 
 
 def compared(names: Sequence[str], runs: Sequence[Run], x: XAxis) -> dict[str, Any]:
-    """Return the axes that all *runs* have, a figure per panel over *x*, and two tables. Raises UsageError."""
+    """Return the axes that all *runs* have, a figure over *x* for each panel, and two tables.
+
+    Raise UsageError for too many runs or an axis that a run lacks.
+    """
     if not 0 < len(runs) <= MOST_RUNS:
-        raise UsageError(Problem("runs", str(len(runs)), f"1 to {MOST_RUNS} runs"))
+        raise UsageError("runs", str(len(runs)), f"1 to {MOST_RUNS} runs")
     axes = axes_of(runs)
     if x not in axes:
-        raise UsageError(Problem("x", repr(x), f"one of {', '.join(axes)}"))
+        raise UsageError("x", repr(x), f"one of {', '.join(axes)}")
     figures = {}
     for panel in get_args(Panel):
         try:
             figures[panel] = _named(names, convergence(runs, x, [panel]).to_dict())
         except UsageError:
-            continue  # none of the runs recorded it
+            continue  # No run recorded this panel.
     return {"axes": axes, "figures": figures, "numbers": _numbers(runs), "settings": _settings(runs)}
 
 
 def _named(names: Sequence[str], figure: dict[str, Any]) -> dict[str, Any]:
-    """Let lines of several runs be called by the runs' folders, which differ where labels may not."""
+    """Name each run's line after its folder, since several runs may have the same label."""
     if len(names) > 1:
         lines = [line for line in figure["data"] if line.get("name")]
         if len(lines) == len(names):
@@ -45,21 +48,21 @@ def _named(names: Sequence[str], figure: dict[str, Any]) -> dict[str, Any]:
 
 
 def _numbers(runs: Sequence[Run]) -> list[list[str]]:
-    """Return rows of (name, a cell per run)."""
-    found = [run.summary for run in runs]
-    return [
-        ["state", *(one["status"] for one in found)],
-        ["accuracy", *(words.accuracy(one["accuracy"]) for one in found)],
-        ["loss", *(words.number(one["loss"]) for one in found)],
-        ["time", *(words.seconds(one["elapsed_s"]) for one in found)],
-        ["steps", *(words.count(one["steps"]) for one in found)],
-        ["sent", *(words.size(one["bytes_sent"]) for one in found)],
-        ["energy", *(words.energy(one.get("joules")) for one in found)],
-    ]
+    """Return the rows of the table of results, as (name, a cell per run)."""
+    forms: dict[str, tuple[str, Callable[[Any], str]]] = {
+        "state": ("status", str),
+        "accuracy": ("accuracy", words.accuracy),
+        "loss": ("loss", words.number),
+        "time": ("elapsed_s", words.seconds),
+        "steps": ("steps", words.count),
+        "sent": ("bytes_sent", words.size),
+        "energy": ("joules", words.energy),
+    }
+    return [[name, *(form(run.summary.get(key)) for run in runs)] for name, (key, form) in forms.items()]
 
 
 def _settings(runs: Sequence[Run]) -> list[list[str]]:
-    """Return rows of (dotted key, a cell per run) for the settings that are not the same in all."""
+    """Return rows of (dotted key, a cell per run) for the settings that differ between runs."""
     configs = [flat(run.config) for run in runs]
     keys = dict.fromkeys(key for config in configs for key in config)
     rows = [[key, *(_said(config, key) for config in configs)] for key in keys]

@@ -1,4 +1,4 @@
-"""Checks before the page's application sees a request: who asks, and from which page."""
+"""Check each request before it reaches the application: its session, and the page that sent it."""
 
 from __future__ import annotations
 
@@ -17,15 +17,17 @@ STATIC = "/static/"
 
 
 class UiGuard(Guard):
-    """Passes requests that name one of *hosts*, and, with a *login*, have a session.
+    """A guard that passes requests for one of *hosts*; with a *login*, only those with a session.
 
-    A request that changes something must come from this service's page, and be JSON: another page's form sends neither.
+    A request that changes something must have this page's Origin and a JSON body: a form on another
+    page cannot send such a request.
     """
 
     security = MappingProxyType(
         {
             "content-security-policy": (
-                # Plotly writes styles into the page; scripts come from this service's files only.
+                # Styles may be inline, since Plotly writes some into the page. Scripts may not:
+                # they come only from files of this service.
                 "default-src 'none'; script-src 'self'; style-src 'self' 'unsafe-inline'; connect-src 'self'; "
                 "img-src 'self' data: blob:; form-action 'none'; base-uri 'none'; frame-ancestors 'none'"
             ),

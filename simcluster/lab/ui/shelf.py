@@ -1,4 +1,7 @@
-"""The runs and sweeps below a folder, which may come from elsewhere: no link is followed, and every size is bounded."""
+"""Read the runs and sweeps below a folder.
+
+The files may come from untrusted places: links are not followed, and all sizes are limited.
+"""
 
 from __future__ import annotations
 
@@ -6,40 +9,46 @@ import os
 import re
 import stat
 from collections import OrderedDict
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-from simcluster.errors import Problem, UsageError
+from simcluster.errors import UsageError
 from simcluster.paths.inside import PARTIAL, listed, open_file, opened
 from simcluster.results import Run, load_run, load_sweep
 from simcluster.runs.folder import LIVE, LOG_SUFFIX, LOGS, REPORT, SUMMARY, TRACEBACK, read_summary, size_of
 from simcluster.runs.sweep.sweep_folder import ANSWER, EXPLORER, POINTS, SWEEP, TABLE_PARQUET
 from simcluster.watching.live_file import read_live
 
-MOST_DEPTH, MOST_VISITED, MOST_ROWS = 4, 20_000, 5_000
+MOST_DEPTH = 4
+MOST_VISITED = 20_000
+MOST_ROWS = 5_000
 MOST_KEPT = 10_000
+"""Limits on one listing: the depth of folders, entries visited, rows returned, rows cached."""
+
 LOG_BYTES = 64 << 10
-"""The end of a log is shown."""
+"""Limit on the part of a log that the page shows: a longer log is shown from its end."""
 
 PAGES = (REPORT, EXPLORER)
 POINT = re.compile("[0-9a-f]{16}")
+"""Pattern of the folder name of a sweep's point: a digest of 16 hexadecimal digits."""
 
 TOLD = ("name", "algorithm", "topology", "backend", "seed", "status", "steps", "elapsed_s", "loss", "accuracy")
 
 
 class RunShelf:
-    """The runs and sweeps below *root*. A run is named by its path from there."""
+    """The runs and sweeps below *root*. A run's name is its path relative to *root*."""
 
     def __init__(self, root: Path) -> None:
         self.root = root
         self._rows: OrderedDict[tuple[str, int, int], dict[str, Any]] = OrderedDict()
 
     def rows(self, under: str = "") -> list[dict[str, Any]]:
-        """Return a row per run, sweep and what-if below *under*, the latest first; their points only if one is *under*.
+        """Return a row per run, sweep and what-if below *under*, the latest first.
 
-        Raises UsageError if *under* is no folder here.
+        Points of a sweep are listed only if *under* is that sweep. Raise UsageError if *under* is
+        not a folder below the root.
         """
         parts = self.parts(under)
         swept = self._swept(parts) if self._has(parts, TABLE_PARQUET) else {}
@@ -48,32 +57,38 @@ class RunShelf:
         return sorted(found, key=lambda row: -row["changed_s"])[:MOST_ROWS]
 
     def row(self, name: str) -> dict[str, Any]:
-        """Return the row of the run or sweep *name*. Raises UsageError."""
+        """Return the row of the run or sweep *name*. Raise UsageError if there is none."""
         if (row := self._row(self.parts(name))) is None:
-            raise UsageError(Problem("run", f"nothing in {name!r}", "the folder of a run or a sweep"))
+            raise UsageError("run", f"nothing in {name!r}", "the folder of a run or a sweep")
         return row
 
     def parts(self, name: str) -> tuple[str, ...]:
-        """Return the folders that lead to *name*. Raises UsageError unless it is one here, reached without links."""
+        """Return the parts of the path *name*.
+
+        Raise UsageError unless the path leads to a folder below the root and contains no link.
+        """
         parts = tuple(name.split("/")) if name else ()
         if any(part in ("", ".", "..") or "\0" in part or "\\" in part for part in parts):
-            raise UsageError(Problem("run", repr(name), f"the path of a folder below {self.root}"))
+            raise UsageError("run", repr(name), f"the path of a folder below {self.root}")
         try:
             with opened(self.root, *parts):
                 return parts
         except OSError as error:
-            raise UsageError(Problem("run", f"{name!r} ({error.strerror})", f"a folder below {self.root}")) from None
+            raise UsageError("run", f"{name!r} ({error.strerror})", f"a folder below {self.root}") from None
 
     def run(self, name: str) -> Run:
-        """Return the finished run *name*. Raises UsageError."""
+        """Return the finished run *name*. Raise UsageError if there is none."""
         return load_run(self.root.joinpath(*self.parts(name)))
 
     def live(self, name: str) -> dict[str, Any] | None:
-        """Return the state of the run *name* if it is in progress or was cut off."""
+        """Return the state of the run *name* if it is in progress or was cut off, else None.
+
+        Raise UsageError if the file with the state is damaged.
+        """
         try:
             return read_live(self.root.joinpath(*self.parts(name)))
         except ValueError as error:
-            raise UsageError(Problem(LIVE, str(error), "what a run writes there")) from None
+            raise UsageError(LIVE, str(error), "what a run writes there") from None
 
     def logs(self, name: str) -> list[str]:
         """Return the names of the logs of the run *name*."""
@@ -84,17 +99,21 @@ class RunShelf:
         return []
 
     def log(self, name: str, log: str) -> str:
-        """Return the end of one of `logs`. Raises UsageError."""
+        """Return the last LOG_BYTES of *log*, which must be one of `logs(name)`.
+
+        Raise UsageError for another file.
+        """
         if log not in self.logs(name):
-            raise UsageError(Problem("log", repr(log), f"one of {', '.join(self.logs(name)) or 'none'}"))
+            raise UsageError("log", repr(log), f"one of {', '.join(self.logs(name)) or 'none'}")
         inner = () if log == TRACEBACK else (LOGS,)
         with open_file(self.root, *self.parts(name), *inner, log) as file:
             file.seek(max(0, os.fstat(file.fileno()).st_size - LOG_BYTES))
             return file.read(LOG_BYTES).decode(errors="replace")
 
     def _folders(self, start: tuple[str, ...]) -> Iterator[tuple[str, ...]]:
-        """Yield the folders below *start*, breadth first, that might be a run or a sweep."""
-        waiting, visited = [start], 0
+        """Yield the folders below *start* that may hold a run or a sweep, breadth first."""
+        waiting = [start]
+        visited = 0
         while waiting:
             parts = waiting.pop(0)
             if parts != start:
@@ -110,11 +129,11 @@ class RunShelf:
                         waiting.append((*parts, entry))
 
     def _is_one(self, parts: tuple[str, ...]) -> bool:
-        """Whether *parts* lead to a run, a sweep or a what-if, below which no others are listed."""
+        """Return whether *parts* lead to a run, sweep or what-if, where the listing stops."""
         return self._has(parts, SWEEP, SUMMARY, LIVE, ANSWER) or bool(self._points(parts))
 
     def _points(self, parts: tuple[str, ...]) -> list[str]:
-        """Return the names of the points of a sweep or a what-if, which no run of another kind has."""
+        """Return the names of the points of a sweep or a what-if; none for a single run."""
         with suppress(OSError):
             found = listed(self.root, *parts, POINTS)
             return found if all(map(POINT.fullmatch, found)) else []
@@ -130,6 +149,7 @@ class RunShelf:
         return None
 
     def _row(self, parts: tuple[str, ...]) -> dict[str, Any] | None:
+        """Return the row of the folder at *parts*; None if it holds no run, sweep or what-if."""
         about = {"id": "/".join(parts), "pages": [page for page in PAGES if self._has(parts, page)]}
         if (sweep := self._stat(parts, SWEEP)) is not None:
             return about | self._sweep_row(parts, sweep)
@@ -143,21 +163,21 @@ class RunShelf:
             return about | state | {"kind": "run", "changed_s": live.st_mtime}
         if summary is None:
             return None
-        key = ("/".join(parts), summary.st_mtime_ns, summary.st_size)
+        return about | self._kept(parts, summary, _summary_row) | {"kind": "run", "changed_s": summary.st_mtime}
+
+    def _kept(
+        self, parts: tuple[str, ...], file: os.stat_result, row_of: Callable[[Path], dict[str, Any]]
+    ) -> dict[str, Any]:
+        """Return the cached row of the folder at *parts*, or a new row if *file* has changed."""
+        key = ("/".join(parts), file.st_mtime_ns, file.st_size)
         if key not in self._rows:
-            self._rows[key] = self._summary_row(parts)
+            try:
+                self._rows[key] = row_of(self.root.joinpath(*parts))
+            except UsageError as damage:
+                self._rows[key] = {"name": parts[-1], "state": "damaged", "error": str(damage)[:1000]}
             if len(self._rows) > MOST_KEPT:
                 self._rows.popitem(last=False)
-        return about | self._rows[key] | {"kind": "run", "changed_s": summary.st_mtime}
-
-    def _summary_row(self, parts: tuple[str, ...]) -> dict[str, Any]:
-        try:
-            summary = read_summary(self.root.joinpath(*parts))
-        except UsageError as damage:
-            return {"name": parts[-1], "state": "damaged", "error": str(damage)[:1000]}
-        told = {key: summary[key] for key in TOLD} | {"bytes": summary["bytes_sent"], "nodes": size_of(summary)}
-        words = summary.get("error", {}).get("message", "")
-        return told | {"state": told.pop("status"), "error": str(words)[:1000]}
+        return self._rows[key]
 
     def _live_row(self, parts: tuple[str, ...]) -> dict[str, Any] | None:
         try:
@@ -172,7 +192,7 @@ class RunShelf:
         return told | {"steps": run.get("step"), "of_steps": run.get("steps"), "state": state, "error": ""}
 
     def _swept(self, parts: tuple[str, ...]) -> dict[str, str]:
-        """Return the values of the swept keys of each point of a finished sweep, by the name of its folder."""
+        """Return name of a point's folder -> its swept values; {} for an unfinished sweep."""
         try:
             sweep = load_sweep(self.root.joinpath(*parts))
             keys = [key for key in sweep.keys if key in sweep.table]
@@ -189,15 +209,22 @@ class RunShelf:
         told["changed_s"] = sweep.st_mtime
         if (table := self._stat(parts, TABLE_PARQUET)) is None:
             return told | {"state": "unfinished"}
-        key = ("/".join(parts), table.st_mtime_ns, table.st_size)
-        if key not in self._rows:
-            try:
-                found = load_sweep(self.root.joinpath(*parts))
-                state = "failed" if found.failed else "done" if len(found.table) >= found.planned else "interrupted"
-                self._rows[key] = {"name": found.name, "points": len(found.table), "keys": found.keys, "state": state}
-            except UsageError as error:
-                self._rows[key] = {"state": "damaged", "error": str(error)[:1000]}
-        return told | self._rows[key] | {"changed_s": table.st_mtime}
+        return told | self._kept(parts, table, _table_row) | {"changed_s": table.st_mtime}
+
+
+def _summary_row(folder: Path) -> dict[str, Any]:
+    summary = read_summary(folder)
+    told = {key: summary[key] for key in TOLD} | {"bytes": summary["bytes_sent"], "nodes": size_of(summary)}
+    words = summary.get("error", {}).get("message", "")
+    return told | {"state": told.pop("status"), "error": str(words)[:1000]}
+
+
+def _table_row(folder: Path) -> dict[str, Any]:
+    found = load_sweep(folder)
+    state = "done" if len(found.table) >= found.planned else "interrupted"
+    if found.failed:
+        state = "failed"
+    return {"name": found.name, "points": len(found.table), "keys": found.keys, "state": state}
 
 
 def _is_folder(name: str, place: int) -> bool:

@@ -1,9 +1,10 @@
-"""The proof kit: verifies an algorithm, ours or a user's, against its claims.
+"""The proof kit: verify a built-in or user-written algorithm against its claims.
 
     simcluster.verify("edp").ok
     print(simcluster.verify("my_algo.py:my_algorithm", quick=True).table())
 
-The package itself is callable, since `simcluster.lab.verify` is its name too. It imports its modules when called.
+`simcluster.lab.verify` is both this package and the function: the package itself is callable. Its
+modules are imported by the first call.
 """
 
 from __future__ import annotations
@@ -40,11 +41,12 @@ def verify(
 
         verify(my_algorithm, quick=True).ok
 
-    *algorithm* is a name, "file.py:function" or a function, or one of the pages that serve a model: "generate",
-    "generate_tensor", "serve_replicas"; *workload* the same, a Workload, or an experiment's value
-    for this key; *settings* are added to those that are claimed; *nodes* are the world sizes; *backend* is sim, sockets
-    or both. *quick* skips slow checks. *claim* replaces the algorithm's own claim. *only* names the checks to run, by
-    default all. Raises UsageError for an invalid request.
+    *algorithm* is a name, "file.py:function", a function, or a program that serves a model:
+    "generate", "generate_tensor" or "serve_replicas". *workload* is a name, "file.py:function", a
+    function, a Workload, or an experiment's value for this key. *settings* are added to the claim's
+    settings; *nodes* are the world sizes; *backend* is sim, sockets or both. *quick* skips slow
+    checks. *claim* replaces the algorithm's own claim. *only* names the checks to run; None runs
+    all. Raise UsageError for an invalid request.
     """
     from pathlib import Path
     from tempfile import TemporaryDirectory

@@ -1,9 +1,11 @@
-"""The claims about an algorithm, as data: `simcluster verify` runs the algorithm and checks them.
+"""Claims about an algorithm, as data: `simcluster verify` runs the algorithm and checks them.
 
-A user's algorithm may have a `CLAIM` in its module; without one, the laws for every algorithm are checked.
+The module of a user's algorithm may have a `CLAIM`; without one, the laws for every algorithm are
+checked.
 
-Checks run on a star of equal devices that take 1 ms for any piece of work, with links of 1 Gbps and 50 us; on an uneven
-star the last node takes 4 ms. The default workload is `quadratic` of 84 float64 features, trained for 8 steps.
+Checks run on a star of equal devices that take 1 ms for any piece of work, with links of 1 Gbps and
+50 us; on an uneven star the last node takes 4 ms. The default workload is `quadratic` of 84 float64
+features, trained for 8 steps.
 """
 
 from __future__ import annotations
@@ -22,25 +24,32 @@ Settings = Mapping[str, Any]
 """An algorithm's settings, completed by their defaults."""
 
 Weights = Sequence[Sequence[Tensor]]
-"""By rank, then by parameter."""
+"""The weights of all ranks: by rank, then by parameter."""
 
 Reference = Callable[[Workload, int, int, int, Settings], Weights]
-"""(workload, world size, seed, steps, settings) -> the final weights of rank 0, 1, ... as one process computes them.
+"""A function that computes the final weights of rank 0, 1, ... in one process.
 
-The naive version of the algorithm: no messages, no overlap, the simplest loop that gives the same numbers. It may
-return fewer ranks than there are, if nothing is claimed of the others.
+Its arguments are (workload, world size, seed, steps, settings). It is the naive version of the
+algorithm: no messages, no overlap, the simplest loop with the same result. It may return the
+weights of fewer ranks, if nothing is claimed about the others.
 """
 
 Outcome = Literal["ends well", "goes on", "fails"]
-"""All ranks finish; the others finish without the rank that was hit; ranks that wait for it fail with a PeerLost."""
+"""The outcome of a run with a fault.
+
+"ends well": all ranks finish. "goes on": the others finish without the rank that was hit. "fails":
+the ranks that wait for a lost rank fail with PeerLost.
+"""
 
 
 @dataclass(frozen=True)
 class Identity:
-    """With *settings* the algorithm does what *other* does with *other_settings*: equal final weights on rank 0.
+    """The claim that two algorithms end with the same weights on rank 0.
 
-    *other* is the name of an algorithm, or "one process" for training alone on the joined batches. *exact*: to the bit,
-    else up to rounding. *why* is the sentence in the table. *sizes*: only for these world sizes.
+    One has *settings*; *other*, which has *other_settings*, is the name of an algorithm, or "one
+    process" for training alone on the joined batches. *exact* says whether the weights are equal to
+    the bit, not only up to rounding. *why* is a reason for the table. *sizes* limits the world
+    sizes.
     """
 
     settings: Settings
@@ -53,8 +62,9 @@ class Identity:
 
 @dataclass(frozen=True)
 class Variant:
-    """Another *value* of a setting, which has an effect if the other settings are *given* and, if *uneven*, one node is
-    four times as slow as the others.
+    """Another *value* of a setting, which must have an effect if the settings *given* are also set.
+
+    *uneven* says whether one node of the cluster must be four times as slow as the others.
     """
 
     value: Any
@@ -64,7 +74,7 @@ class Variant:
 
 @dataclass(frozen=True)
 class Contributions:
-    """Where the contributions of a run went: *pushed* = *applied* + *rejected* + *in_flight*."""
+    """The counts of a run's contributions: *pushed* = *applied* + *rejected* + *in_flight*."""
 
     pushed: int
     applied: int
@@ -77,25 +87,27 @@ class Claim:
     """The claims about an algorithm. Omitted claims are not checked, and the table says so.
 
     - *paper*: author and year, section.
-    - *settings*: the base settings of all checks, if the defaults do not fit.
-    - *order_free*: the result does not depend on the order of arrival. Then simulator and sockets must give bitwise
-      equal weights; else both must keep the same invariants.
-    - *reference*: N ranks against one process, up to rounding (float64); with the claimed settings, and with those of
-      *reference_for* added.
-    - *variants*: setting -> another value, or a `Variant`, which must change the trace of events or the final weights.
-      A setting without an entry fails the check.
-    - *identities*: pairs of settings that must agree.
-    - *payload_bytes*: (world size, bytes of one model's gradients, steps, settings) -> tensor bytes that all ranks send
-      in a run, exactly; the world size must divide the number of elements.
-    - *contributions*: (metrics of each rank, name -> list of (step, value) in the order recorded) -> where they went.
-    - *staleness_bound*: (world size, settings) -> on equal nodes no recorded staleness is larger, with the claimed
-      settings and with those of *staleness_for* added; and the first contribution is fresh.
-    - *mixing*: (world size, round, settings) -> the matrix of the averaging; row i has the weights that rank i uses.
-      Doubly stochastic, unless *column_stochastic*.
-    - *replicas_agree*: at the end every rank has bitwise equal weights.
+    - *settings*: the settings of all checks that differ from the defaults.
+    - *order_free*: whether the result is independent of the order of arrival. If it is, simulator
+      and sockets must give bitwise equal weights; otherwise both must keep the same invariants.
+    - *reference*: a function that computes the weights with which N ranks must end, up to rounding
+      (float64). It is checked with *settings*, and again with each of *reference_for* added.
+    - *variants*: setting -> another value, or a `Variant`, which must change the trace of events or
+      the final weights. For a setting without an entry, other values are guessed.
+    - *identities*: pairs of algorithms or settings that must end with the same weights.
+    - *payload_bytes*: (world size, bytes of one model's gradients, steps, settings) -> the exact
+      tensor bytes that all ranks send in a run, if the world size divides the number of elements.
+    - *contributions*: metrics of each rank (name -> list of (step, value) in the order recorded) ->
+      the counts of contributions.
+    - *staleness_bound*: (world size, settings) -> the largest staleness that may be recorded on
+      equal nodes, where the first contribution must be fresh. It is checked with *settings*, and
+      again with each of *staleness_for* added.
+    - *mixing*: (world size, round, settings) -> the mixing matrix; row i has the weights that rank
+      i uses. It must be doubly stochastic, or only column stochastic with *column_stochastic*.
+    - *replicas_agree*: whether all ranks end with bitwise equal weights.
     - *outcomes*: fault -> outcome, for the faults of `simcluster.lab.verify.faults`.
-    - *sizes*: the world sizes that it supports; None for any.
-    - *workload*: the workload that it requires, if any.
+    - *sizes*: the world sizes that the algorithm supports; None for any.
+    - *workload*: the workload that the algorithm requires, if any.
     """
 
     paper: str

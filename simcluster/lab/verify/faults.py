@@ -1,26 +1,26 @@
-"""The faults with a declarable outcome, as plans in an experiment.
+"""The faults for which a claim can declare an outcome, as entries of an experiment's fault list.
 
-Three nodes n0, n1 and n2 around a switch. n0 is the server, if there is one. Faults hit n2 or its link, or n0 or its
-link.
+The cluster has three nodes n0, n1 and n2 around a switch. If the algorithm has a server, it is n0.
+Each fault hits n2 or n0, or the link of one of these.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, Final
+from typing import Any
 
 from simcluster.lab.verify.claim import Outcome
 
-AT_S: Final = {"sim": 0.005, "sockets": 0.3}
-"""Start of a fault."""
-DEAD_S: Final = {"sim": 0.02, "sockets": 2.0}
-"""A node that is silent or unreachable for this long is dead."""
-SHORT_S: Final = {"sim": 0.006, "sockets": 0.4}
-"""Duration of a short fault, less than DEAD_S."""
+AT_S = {"sim": 0.005, "sockets": 0.3}
+"""Backend -> the time at which a fault starts."""
+DEAD_S = {"sim": 0.02, "sockets": 2.0}
+"""Backend -> the time after which a silent or unreachable node counts as dead."""
+SHORT_S = {"sim": 0.006, "sockets": 0.4}
+"""Backend -> the duration of a short fault: less than DEAD_S, so that no node counts as dead."""
 
-_SHORT: Final = "short"
+_SHORT = "short"
 
-_PLANS: Final[Mapping[str, Mapping[str, Any]]] = {
+_PLANS: Mapping[str, Mapping[str, Any]] = {
     "crash of a worker": {"kind": "crash", "node": "n2"},
     "crash of the server": {"kind": "crash", "node": "n0"},
     "restart of a worker": {"kind": "restart", "node": "n2", "after": _SHORT},
@@ -44,40 +44,40 @@ _PLANS: Final[Mapping[str, Mapping[str, Any]]] = {
     "loss": {"kind": "loss", "link": "n2-sw", "for": _SHORT, "probability": 0.3},
 }
 
-NAMES: Final = tuple(_PLANS)
-"""The fault names for `Claim.outcomes`: those in the table of docs/faults.md."""
+NAMES = tuple(_PLANS)
+"""The names of the faults for `Claim.outcomes`, as in the table of docs/faults.md."""
 
 
 def plan_of(fault: str, backend: str) -> dict[str, Any]:
-    """Return *fault* as in an experiment for *backend*."""
+    """Return *fault* as an entry of an experiment's fault list for *backend*."""
     given = {key: f"{SHORT_S[backend]} s" if value == _SHORT else value for key, value in _PLANS[fault].items()}
     return {**given, "at": f"{AT_S[backend]} s"}
 
 
-_PASSING: Final = (
+_PASSING = (
     "short hang", "slow-down", "short cut", "short cut, one way", "flap", "short partition", "reset", "latency",
     "bandwidth", "loss",
 )  # fmt: skip
-"""Faults that only delay any algorithm: all ranks finish."""
+"""Names of the faults that delay an algorithm but stop no rank: all ranks finish."""
 
-TOGETHER: Final[Mapping[str, Outcome]] = {name: "ends well" if name in _PASSING else "fails" for name in NAMES}
+TOGETHER: Mapping[str, Outcome] = {name: "ends well" if name in _PASSING else "fails" for name in NAMES}
 """The outcomes of algorithms in which every rank needs all others."""
 
-GOES_ON: Final[Mapping[str, Outcome]] = {name: "ends well" if name in _PASSING else "goes on" for name in NAMES}
-"""The outcomes where the others continue without a lost rank."""
+GOES_ON: Mapping[str, Outcome] = {name: "ends well" if name in _PASSING else "goes on" for name in NAMES}
+"""The outcomes of algorithms in which the other ranks continue without a lost rank."""
 
-REFORMED: Final[Mapping[str, Outcome]] = {
+REFORMED: Mapping[str, Outcome] = {
     **GOES_ON, "restart of a worker": "ends well", "restart of the server": "ends well"
 }  # fmt: skip
-"""The outcomes of groups that are formed again without lost ranks, and with rejoined ones."""
+"""The outcomes of algorithms that re-form the group: lost ranks leave, restarted ranks rejoin."""
 
-SERVED: Final[Mapping[str, Outcome]] = {
+SERVED: Mapping[str, Outcome] = {
     **GOES_ON, "restart of a worker": "ends well", "crash of the server": "fails", "restart of the server": "fails",
     "long hang of the server": "fails",
 }  # fmt: skip
-"""The outcomes of workers that need the server, which trains too and needs no worker."""
+"""The outcomes of algorithms in which workers need the server, but the server needs no worker."""
 
-APART: Final[Mapping[str, Outcome]] = {
+APART: Mapping[str, Outcome] = {
     name: "ends well" for name in NAMES if name.startswith("long") and ("cut" in name or "partition" in name)
 }
-"""The outcomes where both sides of a lasting cut continue, a single rank too: no rank is lost to the run."""
+"""The outcomes of algorithms in which both sides of a lasting partition continue: no rank is lost."""

@@ -1,4 +1,4 @@
-"""Parts of claims: replicas in one process for naive references, matrices times all models, traffic and accounts."""
+"""Building blocks for claims: replicas in one process, mixing matrices, bytes and accounts."""
 
 from __future__ import annotations
 
@@ -17,33 +17,34 @@ from simcluster.workloads import Batch, Replica, Workload
 
 
 def born(workload: Workload, size: int, seed: int, steps: int) -> list[Replica]:
-    """Return every rank's replica, as at the start of a run of *size* ranks."""
+    """Return the initial replica of each rank in a run of *size* ranks."""
     return [workload.replica(rank, size, seed, steps) for rank in range(size)]
 
 
 def gradients_of(replicas: Sequence[Replica]) -> Iterator[list[list[Tensor]]]:
-    """Yield, for each step, the gradients of all *replicas* at their present weights."""
+    """Yield, for each step, the gradients of all *replicas* at their current weights."""
     for batches in zip(*(replica.batches() for replica in replicas), strict=True):
         yield [replica.loss_and_gradients(batch)[1] for replica, batch in zip(replicas, batches, strict=True)]
 
 
 def vector(replica: Replica) -> Tensor:
-    """Return the weights, concatenated."""
+    """Return the weights of *replica* as one vector."""
     return flatten(replica.parameters)
 
 
 def overwrite(replica: Replica, weights: Tensor) -> None:
+    """Load *weights*, which are one vector, into *replica*."""
     replica.load(unflatten(weights, replica.parameters))
 
 
 def walk(replica: Replica, batches: Iterator[Batch], count: int) -> None:
-    """Take *count* local steps, or fewer if the batches end."""
+    """Train *replica* for *count* local steps, or fewer if the batches end."""
     for batch in islice(batches, count):
         replica.apply(replica.loss_and_gradients(batch)[1])
 
 
 def outer_sgd(start: Tensor, learning_rate: float, momentum: float) -> tuple[Tensor, Callable[[Tensor], None]]:
-    """Return (a weight that starts at *start*, a step of torch's own Nesterov along a given gradient)."""
+    """Return (weights, initially *start*; a function that moves them by a step of torch's SGD)."""
     theta = torch.nn.Parameter(start.clone())
     optimizer = torch.optim.SGD([theta], lr=learning_rate, momentum=momentum, nesterov=momentum > 0)
 
@@ -54,13 +55,18 @@ def outer_sgd(start: Tensor, learning_rate: float, momentum: float) -> tuple[Ten
     return theta.detach(), step
 
 
+def mean(parts: Sequence[Tensor]) -> Tensor:
+    """Return the mean of *parts*, added up in their order."""
+    return sum(parts[1:], start=parts[0]) / len(parts)
+
+
 def ended(replicas: Sequence[Replica]) -> Weights:
-    """Return the weights of each replica, as a reference does."""
+    """Return the weights of each replica, in the form that a `Reference` returns."""
     return [replica.snapshot() for replica in replicas]
 
 
 def times(matrix: npt.NDArray[np.float64], models: Weights) -> list[list[Tensor]]:
-    """Return row i of *matrix* times all *models*, for every rank i."""
+    """Return the product of *matrix* and *models*: one mixed model for each row."""
     weights = torch.from_numpy(matrix)
     columns = [torch.stack(tuple(tensors)) for tensors in zip(*models, strict=True)]
     mixed = [torch.tensordot(weights.to(column.dtype), column, dims=1) for column in columns]
@@ -68,7 +74,7 @@ def times(matrix: npt.NDArray[np.float64], models: Weights) -> list[list[Tensor]
 
 
 def output(models: Weights, settings: Settings) -> Weights:
-    """Return *models*, or the mean of all for every rank if the output is to be the mean."""
+    """Return *models*; if the setting *output* is "mean", return their mean for every rank."""
     size = len(models)
     return times(np.full((size, size), 1 / size), models) if settings["output"] == "mean" else models
 
@@ -79,14 +85,18 @@ def rounds(steps: int, interval: object) -> int:
 
 
 def up_and_down(size: int, model_bytes: int, steps: int, settings: Settings) -> int:
-    """A gradient or a change up and weights down, per worker and round, on equally fast ranks; a round is a step if
-    there is no interval.
+    """Return the bytes of one gradient (or change) up and weights down, per worker and round.
+
+    The ranks are assumed to be equally fast. Without the setting *interval*, a round is a step.
     """
     return 2 * (size - 1) * rounds(steps, settings.get("interval", 1)) * model_bytes
 
 
 def models_sent(size: int, settings: Settings) -> int:
-    """Return the vectors that all ranks send in one all-reduce. Raise NotClaimed for schedules without a formula."""
+    """Return the bytes that all ranks send in one all-reduce, as a multiple of the model's size.
+
+    Raise NotClaimed for a schedule without a formula.
+    """
     known = {"ring": 2 * (size - 1), "direct": 2 * (size - 1), "naive": size * (size - 1)}
     if settings["schedule"] not in known:
         raise NotClaimed(f"no formula for {settings['schedule']}; there is one for {listed(known)}")
@@ -94,7 +104,10 @@ def models_sent(size: int, settings: Settings) -> int:
 
 
 def account(metrics: Sequence[Mapping[str, Sequence[tuple[int, float]]]]) -> Contributions:
-    """Read the account: every rank's last *pushed*, and rank 0's last *applied* and *rejected*."""
+    """Return the counts of contributions in *metrics*.
+
+    *pushed* is the sum over all ranks; *applied* and *rejected* are rank 0's.
+    """
 
     def last(rank: int, name: str) -> int:
         found = metrics[rank].get(name, ())

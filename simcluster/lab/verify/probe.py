@@ -1,9 +1,8 @@
-"""A node of a checked run: runs as usual, and counts the messages between it and its algorithm."""
+"""The node program of a checked run: it runs the node as usual, and counts the node's messages."""
 
 from __future__ import annotations
 
 import random
-from typing import Final
 
 import numpy as np
 import torch
@@ -17,16 +16,16 @@ from simcluster.transport import ANY, Any_, Transport
 
 __all__ = ["DRAWN", "PROGRAM", "TAKEN", "TENSOR_BYTES", "preloads", "prepare", "run_counted"]
 
-PROGRAM: Final = "simcluster.lab.verify.probe:run_counted"
+PROGRAM = "simcluster.lab.verify.probe:run_counted"
 
-TAKEN: Final = "messages_taken"
-"""Metric: messages that the algorithm has received."""
-TENSOR_BYTES: Final = "tensor_bytes_sent"
-"""Metric: tensor bytes that it has sent."""
+TAKEN = "messages_taken"
+"""Name of the metric with the number of messages that the algorithm has received."""
+TENSOR_BYTES = "tensor_bytes_sent"
+"""Name of the metric with the tensor bytes that the algorithm has sent."""
 
 
-DRAWN: Final = ("drawn_from_python", "drawn_from_numpy", "drawn_from_torch")
-"""Metrics: numbers that a rank has drawn from the global generators."""
+DRAWN = ("drawn_from_python", "drawn_from_numpy", "drawn_from_torch")
+"""Names of the metrics that hold the value a rank drew from each global generator."""
 
 
 class CountingTransport(Forwarding):
@@ -37,7 +36,8 @@ class CountingTransport(Forwarding):
         self.taken = self.tensor_bytes = 0
 
     async def send(self, to: int, tag: str, content: Sendable) -> None:
-        size_bytes = body_bytes(as_payload(content))  # measured now: the caller may change it once this waits
+        # Measure before the await: the caller may change the content meanwhile.
+        size_bytes = body_bytes(as_payload(content))
         await self._node.send(to, tag, content)
         self.tensor_bytes += size_bytes
 
@@ -48,7 +48,7 @@ class CountingTransport(Forwarding):
 
 
 class DrawingTransport(Forwarding):
-    """Wrap a transport and draw from each global generator at every record, as a metric."""
+    """Wrap a transport; at every record, draw from each global generator and record the draws."""
 
     def record(self, *, step: int, **metrics: float) -> None:
         drawn = float(np.random.standard_normal()), float(torch.randn(()))
@@ -56,7 +56,7 @@ class DrawingTransport(Forwarding):
 
 
 async def run_counted(node: Transport, recorder: Recorder, config_json: str) -> NodeRecord:
-    """Run the experiment in *config_json*; the record has every rank's weights, and the counts as metrics."""
+    """Run this node of the experiment *config_json*; record its weights and the counts."""
     counting = CountingTransport(node)
     try:
         return await run_node(counting, recorder, config_json, keep_weights=True, evaluate=False)

@@ -1,6 +1,6 @@
-"""Runs what a check needs, each different run once and within a time limit.
+"""Run experiments for checks: each distinct run once, and within a time limit.
 
-It imports no backend: as for experiments, a backend is imported by name at run time.
+This module imports no backend: as for experiments, a backend is imported by name at run time.
 """
 
 from __future__ import annotations
@@ -43,16 +43,19 @@ LIMIT_S = 60.0
 SOCKETS_LIMITS = {"stuck_s": 8.0, "limit_s": 40.0}
 
 Shape = Literal["star", "line", "ring", "complete", "islands"]
-"""Of a network; islands are a line without the link to the last worker."""
+"""The shape of a network; "islands" is a line without the link to the last worker."""
 
 Block = Mapping[str, Any]
 
 
 @dataclass(frozen=True)
 class RunRequest:
-    """One run. *algorithm*, *workload* and *settings* are JSON; if empty, the first two are the runner's. *copies*:
-    the number of times that the user's code is loaded again, for the ranks in turn. *drawing*: the ranks that also draw
-    from the global generators, see `DrawingTransport`. *again* tells equal requests apart.
+    """A request for one run.
+
+    *algorithm*, *workload* and *settings* are JSON; the first two are the runner's if empty.
+    *copies* is the number of times that the user's code is loaded again; the ranks take the copies
+    in turn. *drawing* are the ranks that also draw from the global generators, see
+    `DrawingTransport`. *again* distinguishes repetitions.
     """
 
     size: int
@@ -73,7 +76,11 @@ class RunRequest:
 
 @dataclass(frozen=True)
 class RunResult:
-    """The result of a run: *error* if it failed, the record of every node, its weights (None if it left none)."""
+    """The result of a run.
+
+    *error* is None unless the run failed. *nodes* has each node's record; *weights* has each node's
+    weights, None if it has none.
+    """
 
     plan: Experiment = field(repr=False)
     error: BaseException | None
@@ -86,17 +93,17 @@ class RunResult:
 
     @property
     def failure(self) -> str:
-        """The first line of its error, or nothing."""
+        """The first line of the error; "" if the run did not fail."""
         return "" if self.error is None else f"{type(self.error).__name__}: {self.error}".splitlines()[0]
 
     def ended(self, where: str) -> RunResult:
-        """Return this result. Raises CheckFailed, with *where*, if the run failed."""
+        """Return this result. Raise CheckFailed, naming *where*, if the run failed."""
         if self.error is not None:
             raise CheckFailed(f"{where}: {self.failure}")
         return self
 
     def metrics(self) -> list[dict[str, list[tuple[int, float]]]]:
-        """Return what each rank recorded, name -> (step, value) in order."""
+        """Return each rank's metrics, as name -> list of (step, value) in the order recorded."""
         found: list[dict[str, list[tuple[int, float]]]] = [{} for _ in self.nodes]
         for own, node in zip(found, self.nodes, strict=True):
             for metric in node.metrics:
@@ -105,7 +112,7 @@ class RunResult:
         return found
 
     def total(self, name: str) -> int:
-        """Return the sum over ranks of one of the probe's counts."""
+        """Return the sum of the probe's count *name* over all ranks."""
         return int(sum(metric.value for node in self.nodes for metric in node.metrics if metric.name == name))
 
     @property
@@ -114,7 +121,7 @@ class RunResult:
 
     @property
     def taken(self) -> int:
-        """Messages that the algorithm has received."""
+        """The number of messages that the algorithm has received on all ranks."""
         return self.total(TAKEN)
 
     @property
@@ -122,22 +129,25 @@ class RunResult:
         return sum(node.messages_sent for node in self.nodes)
 
     def same_weights(self, other: RunResult) -> bool:
-        """Whether every rank ended with the same bits."""
+        """Return whether every rank ended with the same weights as in *other*, to the bit."""
         return [node.weights_sha256 for node in self.nodes] == [node.weights_sha256 for node in other.nodes]
 
 
 class TimeIsUp(KeyboardInterrupt):
-    """The wall time of a run is over. Both backends stop on an interrupt."""
+    """Raised when a run exceeds its wall time. It is an interrupt, on which both backends stop."""
 
 
 class Runner:
-    """Runs *algorithm* and *workload*, given as an experiment's blocks, unless a request has others."""
+    """A runner of requests that caches results.
+
+    The blocks *algorithm* and *workload* are the defaults.
+    """
 
     def __init__(self, algorithm: Block, workload: Block) -> None:
         self._algorithm, self._workload = dict(algorithm), dict(workload)
         self._done: dict[RunRequest, RunResult] = {}
         self.changed: dict[RunRequest, list[str]] = {}
-        """The state at module level that runs with copies of the user's code have changed, by place."""
+        """Request with *copies* -> names of the module-level state that its run changed."""
 
     def document(self, request: RunRequest) -> dict[str, Any]:
         """Return the experiment for *request*."""
@@ -158,7 +168,10 @@ class Runner:
         return read_experiment(self.document(request), backend=request.backend)
 
     def run(self, request: RunRequest) -> RunResult:
-        """Return the result of *request*, run once. Raises UsageError for invalid settings or an invalid workload."""
+        """Return the result of *request*, which runs only the first time.
+
+        Raise UsageError for invalid settings or an invalid workload.
+        """
         if request not in self._done:
             dead_s = faults.DEAD_S[request.backend] if request.fault else None
             plan = self.plan(request)
@@ -173,7 +186,7 @@ class Runner:
 
 
 def _drawing(plan: Experiment, ranks: Sequence[int]) -> Callable[..., Any]:
-    """Return the algorithm of *plan*, in which *ranks* also draw from the global generators."""
+    """Return the algorithm of *plan*, changed so that *ranks* also draw from global generators."""
     names = [plan.topology.workers[rank] for rank in ranks]
 
     @functools.wraps(plan.algorithm)
@@ -184,9 +197,10 @@ def _drawing(plan: Experiment, ranks: Sequence[int]) -> Callable[..., Any]:
 
 
 def cluster(request: RunRequest) -> dict[str, Any]:
-    """Return the topology of *request* as in an experiment: workers n0, n1, ... A ring of one or two is a line.
+    """Return the topology of *request* as a block of an experiment, with workers n0, n1, ...
 
-    Devices are equal and take 1 ms for any piece of work; in an uneven cluster the last one takes 4 ms.
+    A ring of one or two nodes becomes a line. Devices are equal and take 1 ms for any piece of
+    work; in an uneven cluster the last device takes 4 ms.
     """
     size, shape = request.size, request.shape
     make = {"star": star, "line": chain, "ring": ring if size > 2 else chain, "complete": complete, "islands": chain}
@@ -199,10 +213,11 @@ def cluster(request: RunRequest) -> dict[str, Any]:
     return document
 
 
-def run_plan(
-    plan: Experiment, dead_s: float | None = None, limit_s: float = LIMIT_S, program: str = PROGRAM
-) -> RunResult:
-    """Run *plan*, by default with counting nodes. Raises UsageError only."""
+def run_plan(plan: Experiment, dead_s: float | None = None, program: str = PROGRAM) -> RunResult:
+    """Run *plan*; the nodes run *program*, which counts messages by default.
+
+    A failed run is a result: only UsageError is raised.
+    """
     options: dict[str, Any] = {"threads": 1} if plan.backend == "sim" else dict(SOCKETS_LIMITS)
     job = ClusterJob(
         names=plan.topology.workers,
@@ -212,14 +227,17 @@ def run_plan(
         topology=plan.topology,
         time_s=plan.time_s,
         faults=plan.faults,
+        worlds=plan.worlds,
         options=options if dead_s is None else {**options, "dead_s": dead_s},
     )
     remember(job.config_json, plan)
     try:
-        with wall_limit(limit_s):
+        with wall_limit(LIMIT_S):
             record = backend_named(plan.backend).run_cluster(job)
-    except (TimeIsUp, AssertionError) as error:  # an assertion: the simulator's own accounts are inconsistent
-        late = RunError(f"did not end within {limit_s:g} s of wall time")
+    except (TimeIsUp, AssertionError) as error:
+        # An AssertionError means that the simulator's accounts are inconsistent: report it as a
+        # failure.
+        late = RunError(f"did not end within {LIMIT_S:g} s of wall time")
         nodes = [NodeRecord(rank, name) for rank, name in enumerate(plan.topology.workers)]
         return RunResult(plan, late if isinstance(error, TimeIsUp) else error, nodes, [None] * len(nodes), "", {}, [])
     names = names_of(plan) if any(node.weights for node in record.nodes) else []
@@ -228,7 +246,8 @@ def run_plan(
         for node in record.nodes
     ]
     weights = [None if tensors is None else [tensors[name] for name in names] for tensors in found]
-    extra, doubts = record.extra, doubts_of(record)
+    extra = record.extra
+    doubts = doubts_of(record)
     return RunResult(
         plan, record.error, record.nodes, weights, record.trace_sha256, extra["lost"], extra["faults"], doubts
     )
@@ -245,10 +264,10 @@ def as_json(settings: Mapping[str, Any]) -> str:
 
 @contextmanager
 def wall_limit(seconds: float) -> Iterator[None]:
-    """Interrupt the block after *seconds*, if possible: in the main thread, on systems with alarms.
+    """Interrupt the block after *seconds*, if this is the main thread of a system with alarms.
 
-    A simulator or a node's event loop that is running is asked to stop, as by a Ctrl-C: an exception in the middle of a
-    loop would lose a callback.
+    A running simulator or event loop is asked to stop, as by Ctrl-C: an exception raised in the
+    middle of its loop would lose a callback.
     """
     if sys.platform == "win32" or threading.current_thread() is not threading.main_thread():
         yield
@@ -276,7 +295,10 @@ def wall_limit(seconds: float) -> Iterator[None]:
 
 
 def far_apart(found: Sequence[Tensor], expected: Sequence[Tensor]) -> float:
-    """Return the largest difference of two elements, relative to the largest element of their tensor."""
+    """Return the largest difference of two elements, relative to the largest expected element.
+
+    Return infinity if the shapes differ or *found* is not finite.
+    """
     if len(found) != len(expected):
         return float("inf")
     worst = 0.0

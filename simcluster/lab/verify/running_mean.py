@@ -1,6 +1,7 @@
-"""A workload with a held-out loss that shows the running statistics of a model, and nothing else.
+"""A workload with a held-out loss that depends only on the model's running statistics.
 
-Its ranks have unlike samples. The loss is the squared distance of the model's running mean from the mean of all.
+Ranks have different samples. The loss is the squared distance between the model's running mean and
+the mean of all samples.
 """
 
 from __future__ import annotations
@@ -13,11 +14,14 @@ from torch import Tensor, nn
 from simcluster.workloads import Workload, sgd
 from simcluster.workloads.data.partition import Indices
 
-SAMPLES, MEAN, SPREAD, MOMENTUM = 84, 100.0, 50.0, 0.1
+SAMPLES = 84
+MEAN = 100.0
+SPREAD = 50.0
+MOMENTUM = 0.1
 
 
 class RunningMean(nn.Module):
-    """Subtracts the batch's mean in training, and its running mean afterwards."""
+    """A layer that subtracts the batch's mean in training, and the running mean in evaluation."""
 
     mean: Tensor
 
@@ -34,7 +38,7 @@ class RunningMean(nn.Module):
 
 
 class IdentityLayer(nn.Module):
-    """Returns its inputs, whatever its weights."""
+    """A layer that returns its inputs; its unused weights give the optimizer something to train."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -49,11 +53,12 @@ def _squared(outputs: Tensor, _: Tensor) -> Tensor:
 
 
 def by_size(targets: npt.NDArray[np.generic], parts: int, rng: np.random.Generator) -> list[Indices]:
-    """Deal the smallest samples to rank 0, and so on."""
+    """Give the smallest samples to rank 0, the next to rank 1, and so on."""
     return np.array_split(np.arange(len(targets)), parts)
 
 
 def running_mean() -> Workload:
+    """Return the workload; an experiment names this function in `path`."""
     inputs = torch.linspace(MEAN - SPREAD, MEAN + SPREAD, SAMPLES)[:, None]
     test = torch.full((2, 1), MEAN), torch.zeros(2)
     return Workload(

@@ -1,11 +1,11 @@
-"""All checks, in the order of the table."""
+"""All checks, in the order of the table, and the function that runs them."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from functools import partial
 from pathlib import Path
-from typing import Any, Final
+from typing import Any
 
 from simcluster.documents.captured.source import is_captured
 from simcluster.errors import Problem, nearest, raise_all
@@ -26,16 +26,16 @@ from simcluster.lab.verify.subject import BACKENDS, Subject
 from simcluster.lab.verify.verdict import Check, Verification, judged
 from simcluster.runs.summary import label
 
-MOST_NODES: Final = 1024
-"""Limit on a world size: every check runs each of them, on sockets with a process for each node."""
+MOST_NODES = 1024
+"""Limit on a world size: checks run at every size, and on sockets each node is a process."""
 
 
 def _line(name: str, check: Callable[[Subject], str]) -> Callable[[Subject], Iterator[Check]]:
-    """Return a check of one line, called *name*."""
+    """Turn *check*, which returns one reason, into a check that yields one line called *name*."""
     return lambda subject: iter([judged(name, partial(check, subject))])
 
 
-CHECKS: Final[Mapping[str, Callable[[Subject], Iterator[Check]]]] = {
+CHECKS: Mapping[str, Callable[[Subject], Iterator[Check]]] = {
     "alone": _line("N = 1", one_process.alone),
     "one process": _line("N = one process", one_process.joined),
     "momentum": _line("N = one process, with momentum and clipping", one_process.tuned),
@@ -68,11 +68,11 @@ CHECKS: Final[Mapping[str, Callable[[Subject], Iterator[Check]]]] = {
     "recorded": _line("steps recorded", silent.recorded),
     "apart": _line("no shared state", silent.apart),
 }
-"""The names for `only`."""
+"""Name of a check, as in the argument *only* -> the check."""
 
 
 def run_checks(subject: Subject, only: Sequence[str] | None) -> Verification:
-    """Run the checks in *only*, by default all."""
+    """Run the checks named in *only*; if None, run all checks."""
     found = [check for name, checks in CHECKS.items() if only is None or name in only for check in checks(subject)]
     algorithm, workload = (_named(block) for block in (subject.algorithm, subject.workload))
     return Verification(algorithm, workload, tuple(found))
@@ -86,7 +86,7 @@ def _named(block: Mapping[str, Any]) -> str:
 def refuse_wrong(
     nodes: Sequence[int] | None, backend: str, seed: int, only: Sequence[str] | None, checks: Collection[str] = CHECKS
 ) -> None:
-    """Raise UsageError with everything that is wrong in these parts of a request; *only* are some of *checks*."""
+    """Raise UsageError, with all problems, for an invalid request; *checks* are the known names."""
     problems = []
     if backend not in (*BACKENDS, "both"):
         problems.append(Problem("--backend", repr(backend), "sim, sockets or both"))

@@ -1,4 +1,4 @@
-"""The result of a check, and all results as a table."""
+"""The result of a check, and the table of all results."""
 
 from __future__ import annotations
 
@@ -6,27 +6,27 @@ import re
 import textwrap
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
-from typing import Any, Final, Literal
+from typing import Any, Literal
 
 Verdict = Literal["holds", "fails", "not claimed"]
 
-_ERROR: Final = re.compile(r"\b(?P<kind>[A-Z][a-z][A-Za-z]+): .*", re.DOTALL)
-"""The error of a run in a reason: its type and its message."""
+_ERROR = re.compile(r"\b(?P<kind>[A-Z][a-z][A-Za-z]+): .*", re.DOTALL)
+"""Pattern of a run's error inside a reason: its type and its message."""
 
-_TIME: Final = re.compile(r" at [0-9.e+-]+ s\b")
+_TIME = re.compile(r" at [0-9.e+-]+ s\b")
 
 
 class CheckFailed(Exception):
-    """The failure of a check, with its reason."""
+    """Raised by a check that fails, with the reason."""
 
 
 class NotClaimed(Exception):
-    """The reason why a check does not apply."""
+    """Raised by a check that does not apply, with the reason."""
 
 
 @dataclass(frozen=True)
 class Check:
-    """One line: the check, its verdict, and the reason, with numbers."""
+    """One line of the table: a check's name, its verdict, and the reason with numbers."""
 
     name: str
     verdict: Verdict
@@ -35,7 +35,7 @@ class Check:
 
 @dataclass(frozen=True, repr=False)
 class Verification:
-    """All checks of *algorithm*, in order."""
+    """The results of all checks of an algorithm, in order."""
 
     algorithm: str
     workload: str
@@ -51,14 +51,14 @@ class Verification:
         return [check for check in self.checks if check.verdict == "fails"]
 
     def __getitem__(self, name: str) -> Check:
-        """Return the first check of this name."""
+        """Return the first check called *name*."""
         for check in self.checks:
             if check.name == name:
                 return check
         raise KeyError(f"no check {name!r}: {', '.join(dict.fromkeys(check.name for check in self.checks))}")
 
     def table(self, width: int = 120) -> str:
-        """Return the table, wrapped to *width*."""
+        """Return the table as text, wrapped to *width* characters."""
         rows = self._rows()
         name_width = max([len(name) for name, _, _ in rows], default=0)
         lines = [f"{self.algorithm} on {self.workload}"]
@@ -70,12 +70,13 @@ class Verification:
         return "\n".join([*lines, self.counts])
 
     def _rows(self) -> list[list[str]]:
-        """Return (name, verdict, reason) by line: an error that fails several checks once, those not claimed together.
+        """Return the lines of the table as (name, verdict, reason).
 
-        Runs of other sizes fail at other times, so times are not compared.
+        An error that fails several checks is shown once, and all checks that are not claimed share
+        a line. Two errors count as equal if only their times differ, as in runs of different sizes.
         """
         rows: list[list[str]] = []
-        first: dict[str, tuple[list[str], list[str]]] = {}  # an error, without its time -> (its row, other checks)
+        first: dict[str, tuple[list[str], list[str]]] = {}  # error without its time -> (its row, other checks)
         for check in self.checks:
             error = _ERROR.search(check.reason) if check.verdict == "fails" else None
             key = "" if error is None else _TIME.sub("", error[0])
@@ -94,7 +95,7 @@ class Verification:
 
     @property
     def counts(self) -> str:
-        """The number of checks by verdict, in words."""
+        """The number of checks with each verdict, as text."""
         verdicts = [check.verdict for check in self.checks]
         return ", ".join(f"{verdicts.count(verdict)} {verdict}" for verdict in ("holds", "fails", "not claimed"))
 
@@ -118,7 +119,10 @@ class Verification:
 
 
 def judged(name: str, check: Callable[[], str]) -> Check:
-    """Return the line called *name*: *check* returns why it holds, or raises CheckFailed or NotClaimed."""
+    """Run *check*; return its result as a line called *name*.
+
+    *check* returns the reason why it holds, or raises CheckFailed or NotClaimed.
+    """
     try:
         return Check(name, "holds", check())
     except CheckFailed as failed:
@@ -128,18 +132,18 @@ def judged(name: str, check: Callable[[], str]) -> Check:
 
 
 def expect(condition: bool, told: str) -> str:
-    """Return *told*, or raise CheckFailed with it."""
+    """Return *told* if *condition* holds; otherwise raise CheckFailed with *told*."""
     if not condition:
         raise CheckFailed(told)
     return told
 
 
 def listed(things: Iterable[object]) -> str:
-    """Join words: 1, 2 and 4."""
+    """Return *things* as text, such as "1, 2 and 4"."""
     words = [str(thing) for thing in things]
     return " and ".join([", ".join(words[:-1]), words[-1]] if len(words) > 1 else words)
 
 
 def shown(settings: Mapping[str, Any]) -> str:
-    """Format settings: pull_interval=4, polyak=0.5; or `the defaults`."""
+    """Return *settings* as text, such as "pull_interval=4, polyak=0.5"; "the defaults" if empty."""
     return ", ".join(f"{name}={value}" for name, value in settings.items()) or "the defaults"

@@ -1,1 +1,1 @@
-"""The advisor behind `simcluster whatif`: what limits an experiment, and what to buy."""
+"""The advisor of `simcluster whatif`: what limits an experiment, and what to buy."""

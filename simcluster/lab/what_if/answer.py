@@ -1,4 +1,4 @@
-"""The answer in plain sentences: the goal's value, the bottleneck, where the time went, what to set or buy."""
+"""State the answer in plain sentences: the goal's value, the bottleneck, the time, what to buy."""
 
 from __future__ import annotations
 
@@ -11,16 +11,18 @@ from simcluster.lab.what_if.free import FREE
 from simcluster.lab.what_if.goal import Goal
 from simcluster.lab.what_if.perturb import Kind
 from simcluster.runs import words
+from simcluster.runs.seed_quantiles import SAID, kept_by_most
 from simcluster.topology import Topology
 from simcluster.units import format_bandwidth, format_latency
 
 LEAST_SHARE, MOST_PARTS = 0.02, 4
-"""Limits on the parts of the critical path that are listed: least share, number."""
+"""Limits on the listed parts of the critical path: the least share, and the number."""
 
 MOST_LISTED = 4
+"""Limit on the number of changes that one sentence lists."""
 
 PERIODS = 8
-"""A run lasts for this number of a setting's periods before the answer judges that setting."""
+"""A setting that counts steps is judged only in runs at least this many times as long as its value."""
 
 NAMES: Mapping[Kind, str] = {
     "bandwidth": "the bandwidth of {}",
@@ -35,9 +37,10 @@ NAMES: Mapping[Kind, str] = {
 
 
 def bottleneck(effects: Sequence[Effect], goal: Goal) -> Effect | None:
-    """Return the change that gains most, preferably one on which all seeds agree; None if none gains a percent.
+    """Return the change that gains most; None if none gains a percent.
 
-    For a goal that needs learning, only changes of the cluster count: a setting that saves time may cost more steps.
+    Changes on whose gain all seeds agree take precedence. Unless the goal needs learning, only
+    changes of the cluster count: a setting that saves time may cost more steps.
     """
     gaining = by_gain([e for e in effects if _counts(e, goal)])
     return next(iter(sorted(gaining, key=lambda found: not found.is_certain)), None)
@@ -55,10 +58,13 @@ def sentences(
     exact: bool = False,
     steps: int | None = None,
 ) -> list[str]:
-    """Return the answer; the sentence after the goal's value names the bottleneck. *exact*: as in `WhatIf`; *steps*:
-    those of each worker in every run, if that is what the goal is measured over.
+    """Return the answer: the goal's value, then the bottleneck, then the rest.
+
+    *exact* says that no run depends on the seed. *steps* is the number of steps per worker of each
+    run; None if the goal is not measured over a fixed number of steps.
     """
-    seeds, best = None if exact else len(base), bottleneck(effects, goal)
+    seeds = None if exact else len(base)
+    best = bottleneck(effects, goal)
     found = [_now(goal, base, exact)]
     if best is not None:
         found.append(_named(best, goal, staleness, seeds))
@@ -69,7 +75,7 @@ def sentences(
     parts = [e for e in by_gain(effects) if is_part(e) and e.is_certain and e is not best]
     alike = [e for e in parts if best is not None and _alike(e, best, goal)]
     if alike:
-        found.append(f"Any of these changes alone gains the same: {_some([e.change.label for e in alike])}.")
+        found.append(f"Any of these changes alone gains the same: {_some(alike)}.")
     others = [e for e in parts if e not in alike]
     if others:
         found.append(f"Next, each alone: {_next(others, goal)}.")
@@ -86,7 +92,7 @@ def sentences(
 
 
 def _next(effects: Sequence[Effect], goal: Goal) -> str:
-    """List the first two gains of *effects*, with all changes that have the same."""
+    """Describe the two largest gains of *effects*, each with all changes that gain as much."""
     groups: list[list[Effect]] = []
     for effect in effects:
         if groups and _alike(effect, groups[-1][0], goal):
@@ -94,43 +100,51 @@ def _next(effects: Sequence[Effect], goal: Goal) -> str:
         else:
             groups.append([effect])
     each = ["each " * (len(group) > 1) + less(group[0]) for group in groups]
-    listed = [f"{_some([e.change.label for e in group])} ({gain})" for group, gain in zip(groups, each, strict=True)][
-        :2
-    ]
+    listed = [f"{_some(group)} ({gain})" for group, gain in zip(groups, each, strict=True)][:2]
     return "; ".join(listed) if max(map(len, groups[:2])) > 1 else words.listing(listed)
 
 
 def _alike(effect: Effect, other: Effect, goal: Goal) -> bool:
-    """Return whether the answer has the same numbers for both."""
+    """Return whether both effects have the same numbers after rounding."""
     return less(effect) == less(other) and goal.value(effect.value) == goal.value(other.value)
 
 
 def _uncertain(effects: Sequence[Effect], best: Effect | None) -> Iterator[str]:
-    """Yield the limits of the calibration: the changes that may gain as much, and those that may gain nothing."""
-    as_good = [e.change.label for e in by_gain(effects) if best is not None and e is not best and e.overlaps(best)]
+    """Yield sentences on the changes whose gain the calibration leaves uncertain.
+
+    One lists those that may gain as much as *best*, another those that may have no effect.
+    """
+    as_good = [e for e in by_gain(effects) if best is not None and e is not best and e.overlaps(best)]
     if as_good:
         yield f"Within the uncertainty of the calibration as good: {_some(as_good)}."
-    within = [e.change.label for e in ranked(effects) if e.is_within and abs(e.relative or 0.0) >= LEAST]
+    within = [e for e in ranked(effects) if e.is_within and abs(e.relative or 0.0) >= LEAST]
     if within:
         yield f"Within the uncertainty of the calibration, and so no certain effect: {_some(within)}."
 
 
-def _some(labels: list[str]) -> str:
-    more = [f"{len(labels) - MOST_LISTED} more"] if len(labels) > MOST_LISTED else []
-    return words.listing([*labels[:MOST_LISTED], *more])
+def _some(effects: Sequence[Effect]) -> str:
+    return words.some([e.change.label for e in effects], MOST_LISTED)
 
 
 def _now(goal: Goal, base: Mapping[int, float], exact: bool) -> str:
+    """Return a sentence with the goal's value in the unchanged experiment."""
     values = list(base.values())
-    seeds = f"the mean of {len(values)} seeds" if len(values) > 1 else "with any seed" if exact else "one seed"
+    seeds = "with any seed" if exact else "one seed"
+    if len(values) > 1:
+        seeds = f"the mean of {len(values)} seeds"
     low, high = goal.value(min(values)), goal.value(max(values))
     spread = f", {low} to {high}" if low != high else ""
+    if (most := kept_by_most(values)) is not None and spread:
+        spread += f", at most {goal.value(most)} {SAID}"
     phrase = goal.phrase[0].upper() + goal.phrase[1:]
     return f"{phrase} is {goal.value(fmean(values))} ({seeds}{spread})."
 
 
 def _named(best: Effect, goal: Goal, staleness: float | None, seeds: int | None) -> str:
-    """Name the bottleneck. *seeds* is None if they do not matter."""
+    """Return sentences that name the bottleneck.
+
+    *seeds* is the number of seeds; None if the seed does not matter.
+    """
     name, what = NAMES[best.change.kind].format(best.change.part), best.change.label.partition(": ")[2]
     if best.change.kind == "straggler":
         what = "a device as fast as its numbers say"
@@ -145,7 +159,7 @@ def _named(best: Effect, goal: Goal, staleness: float | None, seeds: int | None)
 
 
 def less(effect: Effect) -> str:
-    """Return the effect as a share of the goal: "12 % less"."""
+    """Return the effect as a share of the goal, such as "12 % less"."""
     return f"{words.share(abs(effect.gain))} {'less' if effect.gain >= 0 else 'more'}"
 
 
@@ -162,16 +176,19 @@ def _spread(effect: Effect, seeds: int | None) -> str:
 
 
 def _path(path: CriticalPath, topology: Topology) -> Iterator[str]:
-    told = [part for part in path.parts if part.share >= LEAST_SHARE][:MOST_PARTS]
-    if not told:
-        return
-    span = f"the first {words.seconds(path.end_s)}, which the trace covers" if path.cut_short else "the time"
-    listed = words.listing([f"{words.share(part.share)} went {in_words(part, topology)}" for part in told])
-    yield f"Of {span}, {listed}."
+    if told := parts_listed(path.parts, topology):
+        span = f"the first {words.seconds(path.end_s)}, which the trace covers" if path.cut_short else "the time"
+        yield f"Of {span}, {told}."
+
+
+def parts_listed(parts: Sequence[PathPart], topology: Topology) -> str:
+    """Describe the longest of *parts* of the critical path; "" if all are too short to mention."""
+    told = [part for part in parts if part.share >= LEAST_SHARE][:MOST_PARTS]
+    return words.listing([f"{words.share(part.share)} went {in_words(part, topology)}" for part in told])
 
 
 def in_words(part: PathPart, topology: Topology) -> str:
-    """Describe *part*: 'into waiting for messages between pi4 and mini1 to pass pi4-mini3 (941 Mbps)'."""
+    """Describe *part* as a phrase, such as 'into waiting for messages to pass pi4-mini3'."""
     between = f"messages between {' and '.join(sorted(part.between))}" if part.between else "messages"
     if part.kind == "compute":
         device = topology.nodes[part.where].device
@@ -196,7 +213,7 @@ def _of_settings(effects: Sequence[Effect], best: Effect | None, goal: Goal) -> 
 
 
 def _needed_steps(effects: Sequence[Effect]) -> dict[str, int]:
-    """Return the steps after which the effect of a setting that counts steps, such as an interval, is a lasting one."""
+    """Return name of a setting that counts steps -> the steps that a run needs to judge it."""
     settings = [e.change for e in effects if e.change.kind == "setting"]
     values = [(one.part, value) for one in settings for value in one.overrides.values() if type(value) is int]
     return {name: PERIODS * max(value for part, value in values if part == name) for name, _ in values}
@@ -210,7 +227,7 @@ def _measured_over(steps: int, brief: Mapping[str, int]) -> str:
 
 
 def _counts(effect: Effect, goal: Goal) -> bool:
-    """Return whether the change may be the bottleneck."""
+    """Return whether the change of *effect* may be the bottleneck."""
     return is_part(effect) or (goal.learns and effect.change.kind == "setting")
 
 
@@ -225,7 +242,10 @@ def _free(effects: Sequence[Effect], goal: Goal) -> Iterator[str]:
 
 
 def _purchase(purchases: Sequence[Effect], goal: Goal, seeds: int | None) -> str:
-    """Recommend only purchases on which all seeds agree: money should not be spent on noise."""
+    """Return a sentence that recommends purchases.
+
+    All seeds must agree on a purchase: money should not be spent on noise.
+    """
     worth = by_price([e for e in purchases if e.gain >= LEAST and e.is_certain])
     if not purchases:
         return "The list of parts has nothing faster for the bottleneck."
@@ -241,7 +261,7 @@ def _purchase(purchases: Sequence[Effect], goal: Goal, seeds: int | None) -> str
     text += f"{_spread(best, seeds) if seeds != 1 else ''}."
     same = [e for e in worth if e is not best and e.change.price_usd == price and _alike(e, best, goal)]
     if same:
-        text += f" Any of these is as good: {_some([e.change.label for e in same])}."
+        text += f" Any of these is as good: {_some(same)}."
     most = sufficient(worth)
     if most.gain > best.gain + LEAST:
         text += f" The most is gained by {most.change.label}, {most.change.price_usd:g} USD: {less(most)}."

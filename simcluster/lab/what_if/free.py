@@ -1,35 +1,36 @@
-"""Changes that cost nothing: work shared by the devices' speed, another order of a pipeline, a node left out.
+"""Propose changes that cost nothing: shares by device speed, another pipeline order, fewer nodes.
 
-Each keeps the samples of a step, so that it gains time and not by learning less.
+Each change keeps the samples of a step: it may save time, but never by learning less.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import Any, Final
+from typing import Any
 
 from simcluster.algorithms.facts import facts_of
 from simcluster.experiment.read.experiment import Experiment
 from simcluster.lab.what_if.perturb import MOST_PARTS, Change
 from simcluster.workloads.shares import by_rate
 
-FREE: Final = ("share", "order", "without")
-"""The kinds of these changes."""
+FREE = ("share", "order", "without")
+"""The kinds of free changes."""
 
 
 def free_changes(plan: Experiment) -> list[Change]:
-    """Return all that can be tried for *plan*."""
-    facts, names = facts_of(plan.algorithm), plan.topology.workers
+    """Return all free changes that apply to *plan*."""
+    facts = facts_of(plan.algorithm)
+    names = plan.topology.workers
     if facts.places is not None:
         return list(_of_order(plan))
     weighs = not facts.evenly(plan.algorithm_settings)
-    return [*(_by_speed(plan) if weighs else ()), *(_without(plan, weighs=weighs) if len(names) > 1 else ())]
+    total = sum(plan.workload.sizes(len(names))) if "batch_size" in plan.document["workload"] else 0
+    found = _by_speed(plan, total) if weighs and total else ()
+    return [*found, *(_without(plan, total, weighs=weighs) if total and len(names) > 1 else ())]
 
 
-def _by_speed(plan: Experiment) -> Iterator[Change]:
-    names = plan.topology.workers
-    total = sum(plan.workload.sizes(len(names)))
-    if "batch_size" in plan.document["workload"] and len({plan.topology.nodes[name].device for name in names}) > 1:
+def _by_speed(plan: Experiment, total: int) -> Iterator[Change]:
+    if len({plan.topology.device(name) for name in plan.topology.workers}) > 1:
         overrides = {"workload.batch_size": {"total": total, "by": "device"}}
         yield Change("share", "batch_size", f"share by speed ({total} samples per step)", overrides)
 
@@ -49,11 +50,11 @@ def _of_order(plan: Experiment) -> Iterator[Change]:
         yield Change("without", name, f"without {name} (its stage on the others)", {"algorithm.order": rest, **numbers})
 
 
-def _without(plan: Experiment, *, weighs: bool) -> Iterator[Change]:
+def _without(plan: Experiment, total: int, *, weighs: bool) -> Iterator[Change]:
+    """Yield changes that leave out a node; *weighs* says whether batches may be unequal."""
     names = plan.topology.workers
-    total = sum(plan.workload.sizes(len(names)))
-    if "batch_size" not in plan.document["workload"] or not (weighs or total % (len(names) - 1) == 0):
-        return  # the others could not take its samples
+    if not (weighs or total % (len(names) - 1) == 0):
+        return  # The samples cannot be divided evenly among the other nodes.
     for name in _some(plan, names[1:]):
         rest = [other for other in names if other != name]
         sizes = dict(zip(rest, by_rate(total, [1.0] * len(rest)), strict=True))
@@ -62,10 +63,7 @@ def _without(plan: Experiment, *, weighs: bool) -> Iterator[Change]:
 
 
 def _some(plan: Experiment, names: Sequence[str]) -> list[str]:
-    """Return *names*, or the slowest of them if they are many."""
-
-    def flops_per_s(name: str) -> float:
-        device = plan.topology.nodes[name].device
-        return device.flops_per_s if device is not None else 0.0
-
-    return sorted(names, key=flops_per_s)[:MOST_PARTS] if len(names) > MOST_PARTS else list(names)
+    """Return *names*; if there are more than MOST_PARTS, return only those of the slowest nodes."""
+    if len(names) <= MOST_PARTS:
+        return list(names)
+    return sorted(names, key=lambda name: plan.topology.device(name).flops_per_s)[:MOST_PARTS]

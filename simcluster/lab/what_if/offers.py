@@ -1,4 +1,4 @@
-"""Single purchases for a language model, with which `plan` ranks placements again."""
+"""Find single purchases for a language model: `simcluster plan` ranks placements with each."""
 
 from __future__ import annotations
 
@@ -11,9 +11,13 @@ from simcluster.topology.model.purchase import PossiblePurchase
 
 
 def offers(cluster: Topology, parts: Path | None = None) -> Iterator[PossiblePurchase]:
-    """Yield the single purchases of the list that are faster than what *cluster* has; of many equal parts, for one."""
+    """Yield each purchase in the list *parts* that is faster than the current part of *cluster*.
+
+    In a large cluster, only one of several equal parts is replaced.
+    """
     links = {link.name: str(link) for link in cluster.links}
-    few, seen = len(cluster.nodes) <= MOST_PARTS, set()
+    few = len(cluster.nodes) <= MOST_PARTS
+    seen = set()
     for change in purchases(cluster, read_parts(parts), {*cluster.workers, *links}):
         now = change.instead, links.get(change.part) or cluster.nodes[change.part].device
         if few or now not in seen:

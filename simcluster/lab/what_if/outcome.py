@@ -1,4 +1,7 @@
-"""The outcome of a what-if: the answer, its tables, the critical path, figures; and a stored one, read again."""
+"""The outcome of a what-if: an answer, tables, the critical path and figures.
+
+It is computed, or read from a folder.
+"""
 
 from __future__ import annotations
 
@@ -10,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from simcluster.errors import Problem, UsageError
+from simcluster.errors import UsageError
 from simcluster.experiment.read.experiment import Experiment
 from simcluster.lab.what_if.answer import bottleneck, less, sentences
 from simcluster.lab.what_if.critical_path import CriticalPath, PathPart
@@ -26,11 +29,15 @@ if TYPE_CHECKING:
     from simcluster.lab.what_if.plots import WhatIfPlots
 
 ANSWER_BYTES = 64 << 20
+"""Limit on the size of a stored answer."""
 TABLE, REPORT = "whatif.csv", "report.html"
 
 
 class WhatIf:
-    """An answered question: `print(found.answer)`, `found.table`, `found.path`, `found.plot.tornado()`."""
+    """The answer to a what-if.
+
+    Examples: `print(found.answer)`, `found.table`, `found.path`, `found.plot.tornado()`.
+    """
 
     def __init__(
         self,
@@ -46,10 +53,16 @@ class WhatIf:
         exact: bool = False,
         doubts: Sequence[str] = (),
     ) -> None:
-        """*base* is the baseline goal by seed, *staleness* its mean. *exact*: several seeds gave identical results.
-        *doubts*: warnings of the unchanged run.
+        """*base* maps each seed to the goal's baseline value; *staleness* is the baseline's mean.
+
+        *exact* says whether several seeds gave identical results. *doubts* are the unchanged run's
+        warnings.
         """
-        self.folder, self.plan, self.goal, self.base, self.path = folder, plan, goal, dict(base), path
+        self.folder = folder
+        self.plan = plan
+        self.goal = goal
+        self.base = dict(base)
+        self.path = path
         self.effects, self.purchases = ranked(effects), by_price(purchases)
         self.exact = exact
         steps = None if goal.learns else plan.planned_steps
@@ -58,35 +71,37 @@ class WhatIf:
 
     @property
     def answer(self) -> str:
-        """The whole answer in plain sentences, one per line."""
+        """The whole answer as text, one sentence per line."""
         return "\n".join(self.sentences)
 
     @property
     def bottleneck(self) -> Effect | None:
-        """The change that gains most, if any gains a percent."""
+        """The effect of the change that gains most; None if no change gains a percent."""
         return bottleneck(self.effects, self.goal)
 
     @property
     def value(self) -> float:
-        """The baseline goal, in seconds, joules or US dollars, averaged over seeds."""
+        """The goal's baseline value, averaged over seeds, in seconds, joules or US dollars."""
         return fmean(self.base.values())
 
     @cached_property
     def table(self) -> pd.DataFrame:
-        """One row per change and purchase, the greatest effect first."""
+        """A table with one row per change and purchase; changes are first, by the size of their
+        effect.
+        """
         import pandas as pd
 
         return pd.DataFrame([_row(found) for found in [*self.effects, *self.purchases]], columns=list(_COLUMNS))
 
     @property
     def plot(self) -> WhatIfPlots:
-        """The Plotly figures: tornado, path."""
+        """The Plotly figures `tornado` and `path`."""
         from simcluster.lab.what_if.plots import WhatIfPlots
 
         return WhatIfPlots(self.goal, self.base, self.effects, self.path.parts, self.path.end_s)
 
     def to_dict(self) -> dict[str, Any]:
-        """Return the answer as plain data, for machines."""
+        """Return the answer as JSON-compatible values."""
         best = self.bottleneck
         return {
             "experiment": self.plan.name,
@@ -100,10 +115,7 @@ class WhatIf:
             "bottleneck": _row(best) if best is not None else None,
             "changes": [_row(found) for found in self.effects],
             "purchases": [_row(found) for found in self.purchases],
-            "path": [
-                {"kind": part.kind, "where": part.where, "seconds": part.seconds, "share": part.share}
-                for part in self.path.parts
-            ],
+            "path": [part.to_dict() for part in self.path.parts],
         }
 
     def _repr_html_(self) -> str:
@@ -119,7 +131,7 @@ class WhatIf:
 
 
 MOST_SHOWN = 8
-"""Changes that a notebook shows."""
+"""Limit on the number of changes that a notebook shows."""
 
 _COLUMNS = (
     "kind", "part", "change", "value", "relative", "lowest", "highest", "price_usd", "gain_per_usd", "staleness",
@@ -128,7 +140,8 @@ _COLUMNS = (
 
 
 def _row(found: Effect) -> dict[str, Any]:
-    change, per_usd = found.change, found.per_usd if found.value is not None else None
+    change = found.change
+    per_usd = found.per_usd if found.value is not None else None
     values = (
         change.kind, change.part, change.label, found.value, found.relative, found.lowest, found.highest,
         change.price_usd, per_usd, found.staleness, found.error, found.low, found.high,
@@ -137,12 +150,15 @@ def _row(found: Effect) -> dict[str, Any]:
 
 
 def is_whatif(folder: Path) -> bool:
-    """Whether *folder* has the answer of a what-if."""
+    """Return whether *folder* contains the answer of a what-if."""
     return (folder / ANSWER).is_file()
 
 
 def load_whatif(folder: Path) -> WhatIfPlots:
-    """Return the figures of the answer in *folder*. Raises UsageError for a file that no what-if wrote."""
+    """Return the figures of the answer in *folder*.
+
+    Raise UsageError if the folder's file is not the answer of a what-if.
+    """
     from simcluster.lab.what_if.plots import WhatIfPlots
 
     try:
@@ -154,11 +170,12 @@ def load_whatif(folder: Path) -> WhatIfPlots:
             Effect(
                 Change(row["kind"], row["part"], row["change"], {}, row["price_usd"]),
                 *(row[name] for name in ("value", "relative", "lowest", "highest", "staleness", "error")),
-                *(row.get(name) for name in ("interval_low", "interval_high")),  # which older answers lack
+                # Older answers lack the interval.
+                *(row.get(name) for name in ("interval_low", "interval_high")),
             )
             for row in told["changes"]
         ]
         return WhatIfPlots(goal, base, effects, parts, sum(part.seconds for part in parts))
     except (OSError, msgspec.DecodeError, AttributeError, KeyError, TypeError, ValueError, RecursionError) as error:
         expected = f"the answer of a what-if ({error})"
-        raise UsageError(Problem(ANSWER, f"something else in {folder}", expected)) from error
+        raise UsageError(ANSWER, f"something else in {folder}", expected) from error

@@ -1,4 +1,4 @@
-"""The changes to try: every link, device and setting of an experiment, doubled or halved, and the parts on sale."""
+"""List the changes to try: links, devices and settings doubled or halved, and parts on sale."""
 
 from __future__ import annotations
 
@@ -13,15 +13,16 @@ from typing import TYPE_CHECKING, Any, Literal
 from simcluster.documents import yaml as yaml_lines
 from simcluster.documents.reading import DocumentReading
 from simcluster.documents.shipped import parts_path
-from simcluster.errors import Problem, UsageError, nearest
+from simcluster.errors import UsageError, nearest
 from simcluster.topology import Device, Topology
 from simcluster.topology.model.device import profile_block
-from simcluster.topology.model.model import Link
+from simcluster.topology.model.link import Link
 from simcluster.topology.presets.links import BETWEEN_MACHINES, DEVICES, LINKS, LinkType
 from simcluster.topology.read.devices import DEVICE_KEYS
 from simcluster.units import write_bandwidth, write_latency, write_rate
 
-if TYPE_CHECKING:  # it imports torch, which a list of parts does not need
+if TYPE_CHECKING:
+    # A list of parts does not need this import, which would load torch at run time.
     from simcluster.experiment.read.experiment import Experiment
 
 Kind = Literal[
@@ -32,16 +33,19 @@ Kind = Literal[
 _PRICE = re.compile(r"([0-9]+(?:\.[0-9]+)?) USD")
 
 HALF, LATE = 0.5, 10.0
-"""A cable is broken below this share of its type's bandwidth, and above this multiple of its latency."""
+"""A cable is broken below HALF of its type's bandwidth, or above LATE times its type's latency."""
 
 MOST_PARTS = 24
-"""Up to this number, links and devices are changed one by one; beyond it, similar ones together."""
+"""Limit on links (or devices) that are changed one by one; with more, equal ones change together.
+"""
 
 
 @dataclass(frozen=True)
 class Change:
-    """One change: *overrides*, by dotted key, make it. *part* is the name of a link, node or setting; *label* describes
-    the change; a purchase also has *price_usd* and *instead*, the part bought.
+    """One change to an experiment; *overrides* is dotted key -> new value.
+
+    *part* is the name of a link, node or setting; *label* describes the change. A purchase also has
+    *price_usd*, and *instead*, the type of the new part.
     """
 
     kind: Kind
@@ -53,11 +57,13 @@ class Change:
 
 
 def changes(plan: Experiment, staleness: float | None = None) -> list[Change]:
-    """Return all changes to try for *plan*; *staleness* is the mean of its run, if known."""
+    """Return all changes to try for *plan*; *staleness* is its run's mean, None if unknown."""
     return [*_of_links(plan.topology), *_of_nodes(plan.topology), *_of_settings(plan, staleness)]
 
 
 def _of_links(topology: Topology) -> Iterator[Change]:
+    # Links of rank 0 are never grouped with others: rank 0 is often a server, so its links carry a
+    # different load.
     first = topology.workers[0]
     alike = _groups(topology.links, lambda link: (str(link), link.loss, link.medium, first in (link.a, link.b)))
     for links in alike:
@@ -74,15 +80,16 @@ def _of_links(topology: Topology) -> Iterator[Change]:
 
 def _of_nodes(topology: Topology) -> Iterator[Change]:
     def numbers(name: str) -> tuple[Any, ...]:
-        node, is_first = topology.nodes[name], name == topology.workers[0]
+        node = topology.nodes[name]
+        is_first = name == topology.workers[0]
         return node.device, node.send_overhead_s, node.recv_overhead_s, node.host_bandwidth_Bps, is_first
 
     for names in _groups(topology.workers, numbers):
-        shown, node = _name(names), topology.nodes[names[0]]
-        assert node.device is not None, "a worker has a device"
-        twice = twice_as_fast(node.device)
-        yield Change("device", shown, f"{shown}: a device twice as fast", _inside(names, twice))
-        if node.device.straggler is not None:
+        shown = _name(names)
+        node = topology.nodes[names[0]]
+        device = topology.device(names[0])
+        yield Change("device", shown, f"{shown}: a device twice as fast", _inside(names, twice_as_fast(device)))
+        if device.straggler is not None:
             steady = {"straggler": {"kind": "constant", "factor": 1}}
             yield Change("straggler", shown, f"{shown}: as fast as its numbers say", _inside(names, steady))
         if math.isfinite(node.host_bandwidth_Bps):
@@ -95,7 +102,10 @@ def _of_nodes(topology: Topology) -> Iterator[Change]:
 
 
 def twice_as_fast(device: Device) -> dict[str, Any]:
-    """Return a node's keys that make *device* twice as fast at any work on the part that computes."""
+    """Return the keys of a node, with values, that make its *device* twice as fast at any work.
+
+    The keys are those of the part that computes, the CPU or the accelerator.
+    """
     keys: dict[str, Any] = {"flops": write_rate(2 * device.flops_per_s)}
     if math.isfinite(device.memory_bandwidth_Bps):
         keys["memory_bandwidth"] = write_bandwidth(2 * device.memory_bandwidth_Bps)
@@ -127,7 +137,7 @@ def _of_settings(plan: Experiment, staleness: float | None) -> Iterator[Change]:
 
 
 def _numbers(block: Mapping[str, Any], path: tuple[str, ...]) -> Iterator[tuple[str, int | float]]:
-    """Yield (dotted key, value) of every number above zero, including those inside settings."""
+    """Yield (dotted key, value) for every number above zero in *block*, at any depth."""
     for key, value in block.items():
         if isinstance(value, Mapping):
             yield from _numbers(value, (*path, str(key)))
@@ -136,7 +146,7 @@ def _numbers(block: Mapping[str, Any], path: tuple[str, ...]) -> Iterator[tuple[
 
 
 def _groups(parts: Iterable[Any], numbers: Any) -> list[list[Any]]:
-    """Return each of *parts* alone if there are few, else those with equal *numbers* together."""
+    """Return *parts* in groups: each alone if there are few, otherwise by the value of *numbers*."""
     found = list(parts)
     if len(found) <= MOST_PARTS:
         return [[part] for part in found]
@@ -152,7 +162,7 @@ def _name(names: list[str]) -> str:
 
 @dataclass(frozen=True)
 class PartOffer:
-    """A link type or a device for *price_usd*; *fits* are patterns of the devices that may be at a link's ends."""
+    """A link type or device on sale; a link connects only devices whose names match *fits*."""
 
     name: str
     price_usd: float
@@ -161,17 +171,20 @@ class PartOffer:
 
 @dataclass(frozen=True)
 class Parts:
-    """The parts on sale."""
+    """The link types and devices on sale."""
 
     links: tuple[PartOffer, ...] = ()
     devices: tuple[PartOffer, ...] = ()
 
 
 def read_parts(source: str | Path | None = None) -> Parts:
-    """Return the price list in the file *source*, by default the shipped one. Raises UsageError with all problems."""
+    """Return the price list in the file *source*, or the shipped list if None.
+
+    Raise UsageError, with all problems, if the file is missing or invalid.
+    """
     path = Path(source) if source is not None else parts_path()
     if not path.is_file():
-        raise UsageError(Problem("--parts", str(path), "a file with prices of links and devices"))
+        raise UsageError("--parts", str(path), "a file with prices of links and devices")
     reading = DocumentReading(yaml_lines.load(path), path.parent)
     if not isinstance(reading.document.data, dict):
         reading.bad((), "a mapping: links and devices, each type with its price")
@@ -214,7 +227,7 @@ def _offers(
 
 
 def purchases(topology: Topology, parts: Parts, wanted: set[str]) -> list[Change]:
-    """Return every single purchase for the links and nodes in *wanted* that is faster than the present part."""
+    """Return every purchase of a faster part for the links and nodes in *wanted*."""
     return [*_new_links(topology, parts, wanted), *_new_devices(topology, parts, wanted)]
 
 
@@ -224,7 +237,7 @@ def _new_links(topology: Topology, parts: Parts, wanted: set[str]) -> Iterator[C
             new = LINKS[offer.name]
             wired = link.medium is None and link.duplex != "half"
             as_wide = new.bandwidth_Bps == link.bandwidth_Bps and (new.latency_s < link.latency_s or not wired)
-            # A cable with more latency may still gain: the simulation decides.
+            # A cable with a higher latency may still gain: the simulation decides.
             if not (new.bandwidth_Bps > link.bandwidth_Bps or as_wide) or _is_there(link, new):
                 continue
             ends = [topology.nodes[end] for end in (link.a, link.b)]
@@ -233,15 +246,17 @@ def _new_links(topology: Topology, parts: Parts, wanted: set[str]) -> Iterator[C
             names = [end.device.name for end in ends if end.device is not None and end.device.name != "custom"]
             if not all(any(fnmatchcase(name, fit) for fit in offer.fits) for name in names):
                 continue
-            overrides = {f"topology.links.{link.name}": {"between": [link.a, link.b], "type": offer.name}}
+            subnet = {"subnet": link.subnet} if link.subnet else {}
+            overrides = {f"topology.links.{link.name}": {"between": [link.a, link.b], "type": offer.name, **subnet}}
             yield _purchase(link.name, offer, overrides)
 
 
 def _is_there(link: Link, new: LinkType) -> bool:
-    """Return whether *link* already is such a cable, or a faster one: bought again, it would have the same numbers.
+    """Return whether *link* is already as fast as a cable of type *new*, which then gains nothing.
 
-    A topology's own numbers, such as measured ones, say what a cable does between these machines. One without a type is
-    taken for any that it reaches half the bandwidth of. One that is far from its type is broken, and worth replacing.
+    Measured numbers show what a cable achieves between these machines, which may be less than its
+    type promises. A link without a type counts as any type if it has at least half of that type's
+    bandwidth. A link far below its type is broken, and worth replacing.
     """
     if link.type is None:
         is_air = link.medium is not None or link.duplex == "half"
@@ -253,11 +268,11 @@ def _is_there(link: Link, new: LinkType) -> bool:
 
 def _new_devices(topology: Topology, parts: Parts, wanted: set[str]) -> Iterator[Change]:
     for name in topology.workers:
-        device = topology.nodes[name].device
-        assert device is not None, "a worker has a device"
+        device = topology.device(name)
         for offer in parts.devices if name in wanted else ():
             new = DEVICES[offer.name].on(topology.nodes[name].compute)
-            # A preset's own numbers, such as measured ones, are those of the machine: another one has them as well.
+            # Compare by the preset as well, if its numbers are overridden, for example by measured
+            # ones: a second machine of this type would have the same numbers.
             now = DEVICES[device.name].on(topology.nodes[name].compute) if device.name in DEVICES else device
             most = max(now.flops_per_s, device.flops_per_s)
             faster = new.flops_per_s > most and new.operator_overhead_s <= device.operator_overhead_s
@@ -265,7 +280,7 @@ def _new_devices(topology: Topology, parts: Parts, wanted: set[str]) -> Iterator
             if not new.has_what_it_is_asked or (not faster and not steadier):
                 continue
             block = topology.document.get("nodes", {}).get(name) or {}
-            replaced = {*DEVICE_KEYS} - {"price_per_hour"}  # which is assumed to stay
+            replaced = {*DEVICE_KEYS} - {"price_per_hour"}  # The price per hour is assumed to stay.
             kept = {key: value for key, value in block.items() if key not in replaced}
             yield _purchase(name, offer, {f"topology.nodes.{name}": kept | {"device": offer.name}})
 

@@ -4,18 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from html import escape
-from typing import TYPE_CHECKING
 
 import plotly.graph_objects as go
 
 from simcluster.lab.reports.figure_style import COMPUTE, FAULT, LINES, RECV, SEND, Figures, styled
 from simcluster.lab.reports.scales import time_scale
+from simcluster.lab.what_if.critical_path import PathPart
+from simcluster.lab.what_if.effects import Effect
+from simcluster.lab.what_if.goal import Goal
 from simcluster.runs import words
-
-if TYPE_CHECKING:
-    from simcluster.lab.what_if.critical_path import PathPart
-    from simcluster.lab.what_if.effects import Effect
-    from simcluster.lab.what_if.goal import Goal
 
 MOST_BARS, MOST_SHARES = 15, 8
 BAR_PX, FRAME_PX = 30, 110
@@ -32,18 +29,26 @@ PATH_WORDS = {
 
 
 class WhatIfPlots(Figures):
-    """The figures of one answered question."""
+    """The figures of one answered what-if."""
 
     def __init__(
         self, goal: Goal, base: Mapping[int, float], effects: Sequence[Effect], parts: Sequence[PathPart], end_s: float
     ) -> None:
-        """*base* is the baseline goal by seed; *parts* are those of the critical path, which is *end_s* long."""
-        self._goal, self._base, self._effects, self._parts, self._end_s = goal, base, effects, parts, end_s
+        """*base* maps each seed to the goal's baseline value.
+
+        *parts* are the parts of the critical path, which ends at *end_s*.
+        """
+        self._goal = goal
+        self._base = base
+        self._effects = effects
+        self._parts = parts
+        self._end_s = end_s
 
     def tornado(self) -> go.Figure:
-        """A bar for each change, the greatest effect on top: how much it raises or lowers the goal.
+        """A bar per change, the greatest effect on top: the share by which the goal rises or falls.
 
-        Whiskers span the seeds. Changes without effect, and those beyond the first 15, are left out.
+        Whiskers span the seeds. Changes without effect, and those beyond the first 15, are left
+        out.
         """
         shown = [found for found in self._effects if found.relative][:MOST_BARS][::-1]
         labels = [found.change.label.partition(": ") for found in shown]
@@ -54,7 +59,7 @@ class WhatIfPlots(Figures):
             go.Bar(
                 orientation="h",
                 x=[100 * (found.relative or 0.0) for found in shown],
-                # Split in two lines, to leave room for the bar on a phone: the part, then the change.
+                # Use two lines, the part and then the change, to leave room for the bar on a phone.
                 y=[f"<b>{escape(part)}</b><br>{escape(what)}" for part, _, what in labels],
                 marker={"color": [LESS if found.gain > 0 else MORE for found in shown]},
                 error_x={"type": "data", "symmetric": False, "array": high, "arrayminus": low} if seeds else None,

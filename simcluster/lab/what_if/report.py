@@ -1,16 +1,16 @@
-"""Write the report.html of an answered what-if. Every text from the experiment passes through `escape`."""
+"""Write the report.html of an answered what-if.
+
+Every string from the experiment passes through `escape`.
+"""
 
 from __future__ import annotations
 
 from html import escape
-from typing import TYPE_CHECKING
 
-from simcluster.lab.reports.html_page import page, section
+from simcluster.lab.reports.html_page import page, section, table
+from simcluster.lab.what_if.effects import Effect
+from simcluster.lab.what_if.outcome import WhatIf
 from simcluster.runs import words
-
-if TYPE_CHECKING:
-    from simcluster.lab.what_if.effects import Effect
-    from simcluster.lab.what_if.outcome import WhatIf
 
 FIGURE = '<div class="figure" data-figure="{}"></div>'
 
@@ -25,15 +25,22 @@ def render(found: WhatIf) -> str:
         "Backwards from the end, each moment belongs to what was waited for: a device at work, a link that was busy, "
         "the latency of one."
     )
-    head = ["change", "effect", found.goal.phrase, "of single seeds"]
-    changes = [[e.change.label, _relative(e), found.goal.value(e.value), _range(e)] for e in found.effects]
+    changes = [
+        {
+            "change": e.change.label,
+            "effect": _relative(e),
+            found.goal.phrase: found.goal.value(e.value),
+            "of single seeds": _range(e),
+        }
+        for e in found.effects
+    ]
     body = "\n".join(
         [
             _header(found, seeds),
             section("What each change would do", tornado, FIGURE.format("tornado")),
             section("Where the time goes", path, FIGURE.format("path")),
             _purchases(found),
-            section("Every change", "The mean over seeds; less is better.", _table(head, changes)),
+            section("Every change", "The mean over seeds; less is better.", _table(changes)),
         ]
     )
     figures = {"tornado": found.plot.tornado(), "path": found.plot.path()}
@@ -54,24 +61,26 @@ def _header(found: WhatIf, seeds: str) -> str:
 </header>"""
 
 
+def _per_dollar(effect: Effect) -> str:
+    return words.ABSENT if effect.value is None else f"{100 * (effect.per_usd or 0.0):.2g} %"
+
+
 def _purchases(found: WhatIf) -> str:
     title = "What to buy"
     if not found.purchases:
         return section(title, "Nothing on the list of parts is faster than what holds this up.", "")
     rows = [
-        [
-            effect.change.label,
-            f"{effect.change.price_usd:g} USD",
-            _relative(effect),
-            found.goal.value(effect.value),
-            f"{100 * (effect.per_usd or 0.0):.2g} %" if effect.value is not None else words.ABSENT,
-        ]
+        {
+            "purchase": effect.change.label,
+            "price": f"{effect.change.price_usd:g} USD",
+            "effect": _relative(effect),
+            found.goal.phrase: found.goal.value(effect.value),
+            "less for each dollar": _per_dollar(effect),
+        }
         for effect in found.purchases
     ]
     about = "One purchase at a time, most gain for a dollar first. Prices are those of the list of parts."
-    return section(
-        title, about, _table(["purchase", "price", "effect", found.goal.phrase, "less for each dollar"], rows)
-    )
+    return section(title, about, _table(rows))
 
 
 def _relative(effect: Effect) -> str:
@@ -91,12 +100,5 @@ def _percent(share: float) -> str:
     return "0 %" if abs(share) < 5e-5 else f"{100 * share:+.2f} %".replace("-", "\N{MINUS SIGN}")
 
 
-def _table(head: list[str], rows: list[list[str]]) -> str:
-    def cells(tag: str, texts: list[str]) -> str:
-        kinds = ['class="text"', *("" for _ in texts[1:])]
-        return "".join(
-            f"<{tag} {kind}>{escape(text)}</{tag}>" for kind, text in zip(kinds, texts, strict=True)
-        ).replace(" >", ">")
-
-    body = "".join(f"<tr>{cells('td', row)}</tr>" for row in rows)
-    return f'<div class="wide"><table><thead><tr>{cells("th", head)}</tr></thead><tbody>{body}</tbody></table></div>'
+def _table(rows: list[dict[str, str]]) -> str:
+    return table([{head: escape(text) for head, text in row.items()} for row in rows], {"change", "purchase"})

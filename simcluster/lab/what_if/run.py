@@ -1,6 +1,6 @@
-"""Runs an experiment as it is and with every change, through a sweep's machinery, and answers.
+"""Answer a what-if: run an experiment unchanged and with every change, as points of a sweep.
 
-The runs are kept like a sweep's: a repeated question, or another goal, reuses them.
+The runs are kept, as those of a sweep are: a repeated question, or another goal, reuses them.
 """
 
 from __future__ import annotations
@@ -31,14 +31,13 @@ from simcluster.experiment.read.read import read_experiment
 from simcluster.lab.sweeps.axes import read_axes
 from simcluster.lab.sweeps.engines import Engine, checked_jobs, engine
 from simcluster.lab.sweeps.points import Point, digest_of, is_complete
-from simcluster.lab.sweeps.run import PlannedSweep, check_folder, run_missing
+from simcluster.lab.sweeps.run import PlannedSweep, check_folder, home_of, run_missing
 from simcluster.lab.what_if.critical_path import CriticalPath, critical_path
 from simcluster.lab.what_if.effects import Effect, by_gain, effect, is_part
 from simcluster.lab.what_if.free import free_changes
 from simcluster.lab.what_if.goal import Goal, read_goal
 from simcluster.lab.what_if.outcome import REPORT, TABLE, WhatIf
 from simcluster.lab.what_if.perturb import Change, Parts, changes, purchases, read_parts
-from simcluster.paths.given_path import given_path
 from simcluster.paths.inside import write_whole
 from simcluster.runs.calls import SCRIPT
 from simcluster.runs.folder import SOURCE, RunFolder, judged
@@ -49,12 +48,15 @@ if TYPE_CHECKING:
     import pandas as pd
 
 Progress = Callable[[int, int, int], None]
-"""Called with (runs done, runs known so far, runs that had been made before)."""
+"""A callback for (runs done, runs planned so far, runs reused from an earlier question)."""
 
 MOST_SEEDS = 1000
 
 MOST_UPGRADED, LEAST_OF_PATH = 4, 0.1
-"""Purchases are tried for this number of best parts, and for parts with at least this share of the critical path."""
+"""Limits on the parts for which purchases are tried.
+
+They are the few that gain most, and those with at least this share of the critical path.
+"""
 
 
 @in_short
@@ -85,14 +87,12 @@ def whatif(
         whatif("quickstart", "step-time", overrides={"stop.steps": 50})
 
     - *goal*: time-to-accuracy=0.9, time-to-loss=0.3, step-time, run-time, energy or cost.
-    - *overrides*, *keys*, *topology*, *algorithm*, *workload*, *script*, *args* and *compute*: as for `run`. *sets*:
-      texts as on the command line.
-    - *seeds*: runs per change, counted from *seed*; their spread is the uncertainty. *jobs*, *engine_name*, *report*:
-      as for `sweep`.
-    - *parts*: a list of parts on sale.
-    - *out*: by default below `runs/`; keeps every run. *progress*: called with (runs done, known, made before).
+    - *seeds*: number of runs per change, with seeds from *seed* on; the spread is the uncertainty.
+    - *parts*: the file with the list of parts on sale.
+    - *overrides*, *keys*, *topology*, *algorithm*, *workload*, *script*, *args* and *compute* are those
+      of `run`; *sets*, *jobs*, *engine_name*, *out*, *report* and *progress* those of `sweep`.
 
-    Raises UsageError before anything runs; RunError if the unchanged experiment does not have the goal.
+    Raise UsageError before anything runs; RunError if the unchanged experiment misses the goal.
     """
     refuse_while_loading()
     wanted = read_goal(goal)
@@ -102,7 +102,7 @@ def whatif(
     given = experiment_value({**keys, **(overrides or {})})
     fixed = {**script_keys(script, args), **fixed, **given, "numerics": "real" if wanted.learns else "none"}
 
-    home = partial(_home, out)
+    home = partial(home_of, "whatif", out)
     source = experiment_value({} if experiment is None else experiment)
     read = partial(
         read_experiment, source, topology=topology, algorithm=block_of("algorithm", algorithm),
@@ -113,11 +113,12 @@ def whatif(
     except UsageError:
         if wanted.learns:
             raise
-        fixed["numerics"] = "real"  # the experiment needs values
+        fixed["numerics"] = "real"  # The experiment may need values.
         plan = read(fixed, seed=seed)
     _check_goal(wanted, plan)
     folder = home(plan.name)
-    _check_folder(folder)
+    ours = any(((folder / ANSWER).is_file(), (folder / POINTS).is_dir(), (folder / SOURCE).is_dir()))
+    check_folder(folder, ours, "a folder of whatif", (POINTS,), (SOURCE,))
     with engine(engine_name, checked_jobs(jobs), folder / LOGS) as run_all:
         write_sources(plan.own_code)
         try:
@@ -130,27 +131,17 @@ def whatif(
     return found
 
 
-def _home(out: str | Path | None, name: str, *_: object) -> Path:
-    return given_path(out, "--out") if out is not None else Path("runs") / f"{name}-whatif"
-
-
 def _check_words(axes: Sequence[Any], seeds: int) -> None:
-    """Raise UsageError for a setting with several values, and for too many seeds."""
+    """Raise UsageError for a setting with several values, or for an invalid number of seeds."""
     if axes:
         raise UsageError([Problem(f"--set {key}", "several values", "one value") for axis in axes for key in axis.keys])
     if not 1 <= seeds <= MOST_SEEDS:
-        raise UsageError(Problem("--seeds", str(seeds), f"1 to {MOST_SEEDS}"))
-
-
-def _check_folder(folder: Path) -> None:
-    """Raise UsageError if *folder* cannot be that of a what-if."""
-    ours = any(((folder / ANSWER).is_file(), (folder / POINTS).is_dir(), (folder / SOURCE).is_dir()))
-    check_folder(folder, ours, "a folder of whatif", (POINTS,), (SOURCE,))
+        raise UsageError("--seeds", str(seeds), f"1 to {MOST_SEEDS}")
 
 
 @dataclass
 class _Question:
-    """One question being answered."""
+    """A question that is being answered: the runs to make, and the results so far."""
 
     read: Callable[..., Experiment]
     fixed: dict[str, Any]
@@ -164,9 +155,10 @@ class _Question:
     exact: bool = False
     """Whether no run depends on the seed, so that one seed suffices."""
     replicas: Mapping[int, list[float]] = field(default_factory=dict)
-    """The baseline run's time on each replica of a calibrated topology, by seed."""
+    """Seed -> the times of the baseline run, one per resampled topology."""
 
     def answer(self, for_sale: Parts) -> WhatIf:
+        """Try every change, then purchases for the parts that matter most; return the answer."""
         base, staleness, first = self._baseline()
         tried = [*changes(self.plan, staleness), *free_changes(self.plan)]
         effects = self._effects(tried, base)
@@ -180,7 +172,10 @@ class _Question:
         )
 
     def _baseline(self) -> tuple[dict[int, float], float | None, Path]:
-        """Return (goal by seed, mean staleness, folder of the first seed's run) of the unchanged experiment."""
+        """Run the unchanged experiment with every seed.
+
+        Return (goal by seed, mean staleness, folder of the first seed's run).
+        """
         as_it_is = [Change("setting", "", "as it is", {})]
         swept = self._run(self._points(as_it_is))
         if (_error(swept.table) or "").startswith("NeedsValues") and self.fixed["numerics"] == "none":
@@ -196,12 +191,17 @@ class _Question:
             near, helps = _nearest(self.goal, swept)
             raise RunError(f"{reached}{near}; what helps is {helps}")
         if not self.goal.learns and self.seeds > 1 and swept.table["trace_sha256"].nunique() == 1:
-            self.exact, self.seeds, base = True, 1, {self.plan.seed: base[self.plan.seed]}
-        if self.goal.name in ("step-time", "run-time"):  # which differ only by a factor
+            self.exact = True
+            self.seeds = 1
+            base = {self.plan.seed: base[self.plan.seed]}
+        # Only a whole run's time has an interval from resampled topologies, and both of these goals
+        # follow from it.
+        if self.goal.name in ("step-time", "run-time"):
             self.replicas = {swept.points[row].seed: times for row, times in _replicas(swept).items()}
         return base, _staleness(swept.table), swept.folders[0]
 
     def _effects(self, tried: Sequence[Change], base: Mapping[int, float]) -> list[Effect]:
+        """Run the experiment with each change of *tried*; return the effects of valid changes."""
         points = self._points(tried)
         if not points:
             return []
@@ -212,8 +212,9 @@ class _Question:
         for change in tried:
             rows = [index for index, point in enumerate(swept.points) if point.values["change"] == change.label]
             if not rows:
-                continue  # not a valid experiment: no result
-            table, seeds = swept.table.iloc[rows], {row: swept.points[row].seed for row in rows}
+                continue  # This change makes the experiment invalid: `_points` left it out.
+            table = swept.table.iloc[rows]
+            seeds = {row: swept.points[row].seed for row in rows}
             by_seed = {seed: values[row] for row, seed in seeds.items()}
             pairs = [
                 pair
@@ -224,7 +225,7 @@ class _Question:
         return found
 
     def _points(self, tried: Sequence[Change]) -> list[Point]:
-        """Return every valid change with every seed."""
+        """Return one point per seed for each change of *tried* that leaves the experiment valid."""
         points: list[Point] = []
         for change in tried:
             for number in range(self.seeds):
@@ -239,6 +240,8 @@ class _Question:
         return points
 
     def _run(self, points: list[Point]) -> PlannedSweep:
+        """Run those of *points* that the folder lacks; return the sweep with all *points*."""
+
         def on_progress(done: int, total: int, before: int) -> None:
             if self.progress is not None:
                 self.progress(self.done + done, self.done + total, before)
@@ -249,8 +252,13 @@ class _Question:
         return swept
 
     def _path(self, run: RunFolder, base: Mapping[int, float]) -> CriticalPath:
-        """Return the critical path of the first seed's run: to the target, if the goal has one, else to the end."""
-        if run.rests:  # only the first spans of every node are stored
+        """Return the critical path of *run*, the first seed's.
+
+        The path ends where the run reaches the target if the goal has one, else at the run's end.
+        """
+        if run.rests:
+            # Each node's trace stops at a limit of spans: end the path where the shortest trace
+            # stops.
             told_s = dict.fromkeys(run.rests, 0.0)
             for rank, span in run.spans:
                 if rank in told_s:
@@ -274,28 +282,30 @@ def _staleness(table: pd.DataFrame) -> float | None:
 
 
 def _replicas(swept: PlannedSweep) -> dict[int, list[float]]:
-    """Return each run's times on the replicas of its topology, by row; runs without replicas are left out."""
+    """Return row -> the elapsed times of its run, one per resampled topology.
+
+    Runs without resampled topologies are left out.
+    """
     told = ((row, run.summary.get("elapsed_interval_s")) for row, run in enumerate(swept.runs) if run is not None)
     return {row: interval["replicas"] for row, interval in told if interval is not None}
 
 
 def _check_goal(goal: Goal, plan: Experiment) -> None:
-    """Raise UsageError for a goal that no run of *plan* can measure."""
+    """Raise UsageError if the devices of *plan* lack the numbers that the goal needs."""
 
     def lacks(device: Device) -> bool:
         return (goal.name == "cost" and device.price_USD_per_h is None) or (
             goal.name == "energy" and not device.power_busy_W
         )
 
-    nodes = plan.topology.nodes
-    lacking = [name for name in plan.topology.workers if (device := nodes[name].device) is not None and lacks(device)]
+    lacking = [name for name in plan.topology.workers if lacks(plan.topology.device(name))]
     if lacking:
         some = ", ".join(lacking[:5]) + (", ..." if len(lacking) > 5 else "")
-        raise UsageError(Problem(f"--goal {goal.name}", f"devices of {some} without it", goal.missing()))
+        raise UsageError(f"--goal {goal.name}", f"devices of {some} without it", goal.missing())
 
 
 def _nearest(goal: Goal, swept: PlannedSweep) -> tuple[str, str]:
-    """Return how near a run came to a target that it missed, and what would help."""
+    """Return (text on how near the best run came to the target, text on what would help)."""
     if not goal.learns:
         return "", goal.missing()
     name = goal.name.removeprefix("time-to-")
@@ -310,7 +320,7 @@ def _nearest(goal: Goal, swept: PlannedSweep) -> tuple[str, str]:
 
 
 def _write(found: WhatIf, *, report: bool) -> None:
-    """Write the answer for machines, the table and the page, each replaced atomically."""
+    """Write the answer as JSON, the table and, with *report*, the page; each file atomically."""
     texts = {TABLE: found.table.to_csv(index=False), ANSWER: json.dumps(found.to_dict(), indent=2) + "\n"}
     if report:
         from simcluster.lab.what_if.report import render

@@ -1,1 +1,1 @@
-"""The command line of language models: a file for each command."""
+"""The command line of language models, with one file per command."""

@@ -1,9 +1,8 @@
-"""The command `simcluster bench serving`: a load of requests on a cluster or a server, and the latencies of answers."""
+"""The command `simcluster bench serving`: offer a load to a cluster or server; report latencies."""
 
 from __future__ import annotations
 
 import asyncio
-import json
 import sys
 from collections.abc import Sequence
 from pathlib import Path
@@ -13,12 +12,21 @@ from typer import Option
 
 from simcluster.backend import BACKENDS
 from simcluster.cli.terminal.complete import one_of
-from simcluster.cli.terminal.options import Json, KeyFile, Rendezvous, named, named_argument, names_of, real_options
+from simcluster.cli.terminal.options import (
+    Json,
+    KeyFile,
+    Rendezvous,
+    named,
+    named_argument,
+    names_of,
+    print_json,
+    real_options,
+)
 from simcluster.cli.terminal.show import check_target, write_file
 from simcluster.errors import Problem, RunError, UsageError
-from simcluster.lm.cli.gaps import print_gaps
-from simcluster.lm.cli.options import CHUNK_TOKENS, MODELS, PLACEMENTS, POLICIES, SERVED_CHUNK_TOKENS
-from simcluster.lm.formats import FORMATS, HELD
+from simcluster.lm.cli.gaps import print_gaps, print_interval
+from simcluster.lm.cli.options import CHUNK_TOKENS, ENGINE_NAMES, MODELS, PLACEMENTS, POLICIES, SERVED_CHUNK_TOKENS
+from simcluster.lm.formats import FORMATS
 from simcluster.process.loading import torch_loads
 
 if TYPE_CHECKING:
@@ -26,9 +34,9 @@ if TYPE_CHECKING:
     from simcluster.lm.load.arrivals import OfferedRequest
 
 Outcome: TypeAlias = "tuple[dict[str, Any], list[AnsweredRequest], dict[str, str]]"
-"""The server of the load, as JSON has it; the answers; kind of a failure -> why, of its first one."""
+"""The server's description as JSON, the answers, and failure kind -> details of the first one."""
 
-CLUSTER, SERVER = "A cluster", "A server"
+CLUSTER, SERVER = "A cluster", "A server"  # headings in the help
 NUMERICS = ("none", "real")
 FORMS = "N, uniform:LEAST:MOST, geometric:MEAN or lognormal:MEDIAN:SIGMA."
 LIMIT_S = 600.0
@@ -52,7 +60,8 @@ Burstiness = Annotated[
 Prompts = Annotated[str, Option(metavar="LENGTH", help=f"The tokens of each prompt: {FORMS}")]
 Outputs = Annotated[str, Option(metavar="LENGTH", help=f"The tokens of each answer: {FORMS}")]
 TraceFile = Annotated[
-    Path | None, Option(metavar="FILE.csv", help="Arrivals and lengths from a file with BurstGPT's columns.")
+    Path | None,
+    Option(metavar="FILE", help="Arrivals and lengths from a trace, such as Azure's, BurstGPT's or Mooncake's."),
 ]
 AnswersFile = Annotated[
     Path | None,
@@ -82,7 +91,13 @@ PolicyName = Annotated[
 ]
 Weights = Annotated[
     str | None,
-    named("FORMAT", f"{', '.join(HELD)}; with --numerics none any of {', '.join(FORMATS)}.", one_of(*FORMATS), CLUSTER),
+    named(
+        "FORMAT", f"{', '.join(FORMATS)}: f32 by default; the model's with --numerics none.", one_of(*FORMATS), CLUSTER
+    ),
+]
+Engine = Annotated[
+    str | None,
+    named("NAME", f"{', '.join(ENGINE_NAMES[:3])}: the program that answers.", one_of(*ENGINE_NAMES[:3]), CLUSTER),
 ]
 Guesses = Annotated[
     int | None, Option(metavar="N", rich_help_panel=CLUSTER, help="Guess up to N tokens per pass from the text so far.")
@@ -131,6 +146,7 @@ def serving(
     placement: PlacementName = None,
     policy: PolicyName = None,
     weights: Weights = None,
+    engine: Engine = None,
     guesses: Guesses = None,
     chunk_tokens: ChunkTokens = None,
     rendezvous: Rendezvous = None,
@@ -147,35 +163,38 @@ def serving(
     Time to the first token (TTFT), per output token (TPOT), between tokens (ITL), end to end (E2EL), throughput and
     goodput: in the simulator, on real nodes, or of a server at a URL.
     """
-    from simcluster.lm.load.asked import LoadOptions, collected, objectives_of
+    from simcluster.lm.load.load_options import LoadOptions, collected, objectives_of
     from simcluster.lm.load.metrics import figures
     from simcluster.lm.load.table import lines
     from simcluster.lm.load.trace import written_trace
 
     of_cluster = {"backend": backend, "numerics": numerics, "placement": placement, "policy": policy,
-                  "weights": weights, "guesses": guesses, "chunk_tokens": chunk_tokens,
+                  "weights": weights, "engine": engine, "guesses": guesses, "chunk_tokens": chunk_tokens,
                   "rendezvous": rendezvous, "key_file": key_file}  # fmt: skip
     of_server = {"token_file": token_file, "plain_http": plain_http, "ignore_eos": ignore_eos, "timeout": timeout}
     problems = _problems(topology, url, model, of_server if url is None else of_cluster, timeout)
-    asked = LoadOptions(rate, requests, burstiness, prompt_tokens, output_tokens, trace, seed)
+    options = LoadOptions(rate, requests, burstiness, prompt_tokens, output_tokens, trace, seed)
     objectives = collected(problems, lambda: objectives_of(goodput)) if goodput is not None else None
-    load = collected(problems, asked.offered)
+    load = collected(problems, options.read)
     target = collected(problems, lambda: check_target(out)) if out is not None else None
     if problems or load is None:
         raise UsageError(problems)
     if url is not None:
-        outcome = _on_server(url, str(model), of_server, load, seed)
+        outcome = _on_server(url, str(model), of_server, load.requests, seed)
     else:
-        outcome = _on_cluster(str(topology), str(model), of_cluster, load, seed)
+        outcome = _on_cluster(str(topology), str(model), of_cluster, load.requests, seed)
     about, answers, details = outcome
     if target is not None:
         write_file(target, written_trace(answers, str(model)))
     found = figures(answers, objectives)
     if as_json:
-        print(json.dumps({**about, "load": asked.to_dict(), **found.to_dict(), "details": details}, indent=2))
+        offered = {"load": options.to_dict() | {"read_as": load.words or None}}
+        print_json(about | offered | found.to_dict() | {"details": details})
     else:
-        told = [f"guesses: {about['accepted']:,} of {about['proposed']:,} were right"] if about.get("proposed") else []
-        print(*lines(found), *told, *(f"{kind}: {why}" for kind, why in details.items()), sep="\n")
+        guessed = [f"trace: {load.words}"] if load.words else []
+        if about.get("proposed"):
+            guessed.append(f"guesses: {about['accepted']:,} of {about['proposed']:,} were right")
+        print(*lines(found), *guessed, *(f"{kind}: {why}" for kind, why in details.items()), sep="\n")
     if not found.completed:
         raise RunError("no request was answered: " + ", ".join(found.errors))
 
@@ -183,7 +202,11 @@ def serving(
 def _problems(
     topology: str | None, url: str | None, model: str | None, others: dict[str, Any], timeout: float | None
 ) -> list[Problem]:
-    """Return what is wrong with the choice of what is asked; *others* are options of the other choice."""
+    """Return the problems of the options that choose what serves.
+
+    *others* are the options that this choice excludes: those of a cluster if *url* is given, else
+    those of a server.
+    """
     problems = []
     if (topology is None) == (url is None):
         found = "neither a topology nor --url" if url is None else f"{topology} and --url"
@@ -212,18 +235,22 @@ def _on_cluster(
     numerics = options["numerics"] or ("none" if backend == "sim" else "real")
     cluster = read(topology)
     chunk = CHUNK_TOKENS if options["chunk_tokens"] is None else options["chunk_tokens"]
-    guesses, policy = options["guesses"] or 0, options["policy"]
+    guesses = options["guesses"] or 0
+    policy, engine = options["policy"], options["engine"] or ENGINE_NAMES[0]
     served = BenchTarget(
-        model, backend, options["placement"] or "auto", options["weights"], policy, chunk, guesses, numerics
+        model, backend, options["placement"] or "auto", options["weights"], policy, chunk, guesses, engine, numerics
     )
     nodes = real_options(backend, rendezvous=options["rendezvous"], key_file=options["key_file"])
     found = bench_cluster(served, cluster, load, seed, nodes)
     print_gaps(cluster, [str(node["node"]) for node in found.nodes()], backend)
+    if backend == "sim":
+        print_interval(found.cluster.layout, len(load), engine)
     about = {
         "topology": cluster.name,
         "model": model,
         "backend": backend,
         "numerics": numerics,
+        "engine": engine,
         "placement": found.cluster.layout.kind,
         "chunk_tokens": chunk,
         "nodes": found.nodes(),
@@ -238,11 +265,11 @@ def _on_server(url: str, model: str, options: dict[str, Any], load: Sequence[Off
     from simcluster.lm.serving.client.endpoint import endpoint_of
 
     endpoint = endpoint_of(url, model, options["token_file"], options["plain_http"], options["ignore_eos"])
-    is_seen = sys.stderr.isatty()
+    is_seen = sys.stderr.isatty()  # do not write progress to a log file
 
-    def told(done: int) -> None:
+    def show_progress(done: int) -> None:
         if is_seen:
             print(f"\r{done:,} of {len(load):,} requests", end="\n" if done == len(load) else "", file=sys.stderr)
 
-    found = asyncio.run(load_on(endpoint, load, seed, options["timeout"] or LIMIT_S, told))
+    found = asyncio.run(load_on(endpoint, load, seed, options["timeout"] or LIMIT_S, show_progress))
     return {"url": endpoint.url, "model": model, "late_s": found.late_s}, found.answers, found.details

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import sys
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -18,11 +17,21 @@ from simcluster.cli.terminal.options import (
     TopologyFile,
     named,
     names_of,
+    print_json,
     real_options,
     start_early,
 )
-from simcluster.lm.cli.gaps import print_gaps
-from simcluster.lm.cli.options import CHUNK_TOKENS, MODELS, ChunkTokens, Guesses, PlacementName, Weights
+from simcluster.lm.cli.gaps import interval_of, print_format, print_gaps, print_interval
+from simcluster.lm.cli.options import (
+    CHUNK_TOKENS,
+    ENGINE_NAMES,
+    MODELS,
+    ChunkTokens,
+    Engine,
+    Guesses,
+    PlacementName,
+    Weights,
+)
 from simcluster.process.loading import torch_loads
 
 if TYPE_CHECKING:
@@ -32,7 +41,7 @@ ModelName = Annotated[
     str,
     named(
         "NAME|FILE|RUN",
-        "smollm2, a .gguf or .safetensors file, or the folder of a run that trained a model. With "
+        "smollm2, a name of `list models`, a .gguf or .safetensors file, or the folder of a run that trained one. With "
         "--prompt-tokens also 7b, 8b, 70b, or a config.json.",
         one_of(*MODELS),
     ),
@@ -68,6 +77,7 @@ def generate(
     guesses: Guesses = 0,
     chunk_tokens: ChunkTokens = CHUNK_TOKENS,
     weights: Weights = None,
+    engine: Engine = ENGINE_NAMES[0],
     rendezvous: Rendezvous = None,
     key_file: KeyFile = None,
     ssh: Ssh = True,
@@ -81,38 +91,46 @@ def generate(
     options = real_options(backend, rendezvous=rendezvous, key_file=key_file, ssh=ssh, ssh_config=ssh_config)
     start_early(backend, options)
     with torch_loads():
-        from simcluster.lm.models.tokenizer import Detokenizer
         from simcluster.lm.request import Sampling
-        from simcluster.lm.serving.asked import RequestOptions, setup_of
+        from simcluster.lm.serving.extended import answer_timed
+        from simcluster.lm.serving.request_options import RequestOptions, setup_of
         from simcluster.lm.serving.run import answer_all
+        from simcluster.lm.text.tokens import Detokenizer
         from simcluster.topology import load
 
     sampling = Sampling(temperature, top_k, top_p, seed)
-    asked = RequestOptions(
-        model, backend, placement, weights, None, chunk_tokens, guesses,
-        prompt, prompt_tokens, max_tokens, sampling, raw,
-    )  # fmt: skip
+    request = RequestOptions(model, backend, placement, weights, None, chunk_tokens, guesses, engine,
+                             prompt, prompt_tokens, max_tokens, sampling, raw)  # fmt: skip
     cluster = load(topology)
-    setup, file = setup_of(asked, cluster)
+    setup, file = setup_of(request, cluster)
     text: list[str] = []
-    words = Detokenizer(file.tokenizer) if file is not None and file.tokenizer is not None else None
+    words = None
+    if file is not None and file.tokenizer is not None:
+        words = Detokenizer(file.tokenizer, begins=file.chat is not None and not raw)
 
     def show(_: str, token: int) -> None:
-        if words is not None and token not in setup.requests[0].ends:
+        if words is not None and token not in setup.requests[0].ends:  # do not print end tokens
             text.append(words.push(token))
             if not as_json:
                 print(text[-1], end="", flush=True)
 
-    found = answer_all(setup, cluster, backend=backend, seed=seed, options=options, on_token=show)
+    if request.is_timed:
+        found = answer_timed(setup, cluster, seed)
+    else:
+        found = answer_all(setup, cluster, backend=backend, seed=seed, options=options, on_token=show)
     if words is not None:
         text.append(words.end())
     if as_json:
-        print(json.dumps(_as_dict(found, "".join(text) if words is not None else None), indent=2))
+        answer = _as_dict(found, "".join(text) if words is not None else None)
+        print_json(answer | _intervals(found, backend, engine))
         return
     if text:
         print(text[-1])
-    print(_in_words(found), file=sys.stderr)
+    print(_in_words(found), file=sys.stderr)  # keep standard output for the answer
+    print_format(cluster, setup.precision, backend)
     print_gaps(cluster, [node.node for node in found.nodes], backend)
+    if backend == "sim":
+        print_interval(found.layout, 1, engine)
 
 
 def _as_dict(found: ServingResult, text: str | None) -> dict[str, Any]:
@@ -143,6 +161,23 @@ def _as_dict(found: ServingResult, text: str | None) -> dict[str, Any]:
             for node in found.nodes
         ],
     }
+
+
+def _intervals(found: ServingResult, backend: str, engine: str) -> dict[str, Any]:
+    """Return the ranges of the simulated times, for JSON.
+
+    They are None for measured times, and that of the time per token for an answer of one token.
+    """
+    from simcluster.lm.plan.intervals import ttft_factors
+
+    (answer,) = found.answers.values()
+    interval = interval_of(found.layout, 1, engine)
+    factors = {"ttft_s": ttft_factors(found.layout.kind), "tpot_s": (1 / interval.high, 1 / interval.low)}
+    ranges: dict[str, list[float] | None] = {}
+    for name, ends in factors.items():
+        time_s = getattr(answer, name) if backend == "sim" else None
+        ranges[f"{name}_interval"] = None if time_s is None else [time_s * end for end in ends]
+    return ranges
 
 
 def _in_words(found: ServingResult) -> str:

@@ -1,4 +1,4 @@
-"""Arguments that commands about language models share, and the names that they know."""
+"""Arguments that several commands about language models share, and the values they accept."""
 
 from __future__ import annotations
 
@@ -8,13 +8,17 @@ from typer import Option
 
 from simcluster.cli.terminal.complete import one_of
 from simcluster.cli.terminal.options import named
-from simcluster.lm.formats import FORMATS, HELD
+from simcluster.lm.formats import AUTO, FORMATS
 
 MODELS = ("smollm2", "7b", "8b", "70b")
 PLACEMENTS = ("auto", "alone", "pipeline", "tensor", "replicas")
 POLICIES = ("least_loaded", "round_robin", "prefix_aware")
+ENGINE_NAMES = ("transformers", "llama.cpp", "mlx", "exo", "distributed-llama")
 CHUNK_TOKENS, SERVED_CHUNK_TOKENS = 512, 128
-"""For completion and help, which import no engine; tests compare them with its tables."""
+"""Copies of the engine's defaults, for completion and help, which do not import the engine.
+
+Tests compare these numbers, and ENGINE_NAMES, with the engine's.
+"""
 
 PlacementName = Annotated[
     str,
@@ -28,8 +32,16 @@ Weights = Annotated[
     str | None,
     named(
         "FORMAT",
-        f"{', '.join(HELD)}: f32 by default. With times alone any of {', '.join(FORMATS)}, or the model's.",
-        one_of(*FORMATS),
+        f"{', '.join(FORMATS)}: f32 by default; with times alone the model's; auto: the fastest measured.",
+        one_of(*FORMATS, AUTO),
+    ),
+]
+Engine = Annotated[
+    str,
+    named(
+        "NAME",
+        f"The program that answers: {', '.join(ENGINE_NAMES[:3])}; `plan` also knows {' and '.join(ENGINE_NAMES[3:])}.",
+        one_of(*ENGINE_NAMES),
     ),
 ]
 Guesses = Annotated[

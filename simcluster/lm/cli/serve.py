@@ -1,9 +1,10 @@
-"""The command `simcluster serve`: a language model on a cluster, behind an API in OpenAI's shape and a chat page."""
+"""The command `simcluster serve`: a language model on a cluster, with an API and a chat page."""
 
 from __future__ import annotations
 
 import importlib
 import importlib.util
+import sys
 from collections.abc import Collection
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, cast
@@ -14,11 +15,13 @@ from simcluster.backend import real_nodes
 from simcluster.cli.terminal.complete import one_of
 from simcluster.cli.terminal.options import AllowHost, ServeTls, TopologyFile, named
 from simcluster.errors import Problem, UsageError, raise_all
-from simcluster.lm.cli.gaps import print_gaps
+from simcluster.lm.cli.gaps import print_format, print_gaps
 from simcluster.lm.cli.options import (
+    ENGINE_NAMES,
     MODELS,
     SERVED_CHUNK_TOKENS,
     ChunkTokens,
+    Engine,
     Guesses,
     PlacementName,
     PolicyName,
@@ -36,14 +39,17 @@ if TYPE_CHECKING:
 MOST_QUEUE = 100_000
 
 SPARE_CONNECTIONS = 1024
-"""Connections besides those with a request that is taken: each gets its error in the API's shape."""
+"""Number of connections that are accepted beyond the queue.
+
+Their requests get an error in the API's shape instead of a refused connection.
+"""
 
 
 ModelName = Annotated[
     str,
     named(
         "NAME|FILE|RUN",
-        "smollm2, a .gguf or .safetensors file, or the folder of a run that trained a model.",
+        "smollm2, a name of `list models`, a .gguf or .safetensors file, or the folder of a run that trained one.",
         one_of(MODELS[0]),
     ),
 ]
@@ -73,6 +79,7 @@ def serve(
     placement: PlacementName = "auto",
     policy: PolicyName = None,
     weights: Weights = None,
+    engine: Engine = ENGINE_NAMES[0],
     guesses: Guesses = 0,
     cache: CacheSize = "1 GB",
     chunk_tokens: ChunkTokens = SERVED_CHUNK_TOKENS,
@@ -87,22 +94,23 @@ def serve(
 ) -> None:
     """Serve a language model spread over a cluster: OpenAI's API at /v1, /metrics, and a chat page at /."""
     need_unix("the server")
+    # Check this before torch is loaded, which takes seconds.
     if absent := [name for name in OF_PAGES if importlib.util.find_spec(name) is None]:
-        raise UsageError(Problem("serve", f"no {', '.join(absent)}", f"it to be installed: {install_extra('api')}"))
+        raise UsageError("serve", f"no {', '.join(absent)}", f"it to be installed: {install_extra('api')}")
     names = allow_host or []
     token = _token(token_file, all(map(is_loopback, [host, *names])), queue, restarts)
     with torch_loads():
-        from simcluster.lm.serving.desk.front import RequestBroker
-        from simcluster.lm.serving.hosting import ServingOptions, hosted
-        from simcluster.lm.serving.hosting import host as run_nodes
+        from simcluster.lm.serving.desk.request_broker import RequestBroker
+        from simcluster.lm.serving.start_server import ServingOptions, hosted
+        from simcluster.lm.serving.start_server import host as run_nodes
         from simcluster.lm.serving.web.app import make_app
-        from simcluster.lm.serving.web.served import Site
+        from simcluster.lm.serving.web.served_model import Site
         from simcluster.topology import load
         from simcluster.web.login import Login, invitation
 
     wanted = ServingOptions(
         model, backend, placement, weights, cast("Policy | None", policy),
-        chunk_tokens, guesses, _size(cache),
+        chunk_tokens, guesses, engine, _size(cache),
     )  # fmt: skip
     cluster = load(topology)
     setup, served = hosted(wanted, cluster)
@@ -121,18 +129,22 @@ def serve(
     unused = f"; no part: {', '.join(site.placement.unused)}" if site.placement.unused else ""
     where = f"{site.placement.kind}: {parts}{unused}"
     print(f"{served.name} at {server.page_url}/v1, chat at {server.page_url}/; {where}", flush=True)
+    print_format(cluster, setup.precision, backend)
     print_gaps(cluster, [part.node for part in site.placement.parts], backend)
     server.start()
     if entrance is not None:
         entrance.renew()
     try:
-        run_nodes(setup, cluster, site.front, backend, restarts)
+        run_nodes(setup, cluster, site.front, backend, restarts, lambda line: print(line, file=sys.stderr, flush=True))
     finally:
         server.close()
 
 
 def _token(file: Path | None, on_loopback: bool, queue: int, restarts: int) -> str | None:
-    """Return the token in *file*, None without one. Raise UsageError with all that is wrong with the numbers, too."""
+    """Return the token in *file*, or None if *file* is None.
+
+    Raise UsageError if *file* is None but a token is needed, or if a number is out of range.
+    """
     problems = []
     if file is None and not on_loopback:
         problems.append(Problem("--token-file", "none", "the token that every client off this machine must have"))
@@ -150,4 +162,4 @@ def _size(text: str) -> int:
     try:
         return parse_size(text)
     except UnitError as error:
-        raise UsageError(Problem("--cache", error.found, error.expected)) from None
+        raise UsageError("--cache", error.found, error.expected) from None

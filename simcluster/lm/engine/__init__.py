@@ -1,1 +1,1 @@
-"""The engine: batches of requests through a model that is spread over nodes."""
+"""The engine: run batches of requests through a model that is spread over nodes."""

@@ -1,20 +1,23 @@
-"""A batch: the next tokens of some sequences, which go through all stages together."""
+"""A batch: the next tokens of several sequences, which pass through all stages together."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import msgspec
+import torch
+from torch import Tensor
 
-from simcluster.lm.request import NO_LOGPROBS, Sampling
+from simcluster.lm.request import NO_LOGPROBS, Sampling, SamplingRules
 
 
 class SequenceChunk(msgspec.Struct, frozen=True, array_like=True):
-    """The tokens [*start*, *start* + *count*) of the sequence *slot*. If it *samples*, the last one's logits give the
-    next token.
+    """The tokens [*start*, *start* + *count*) of the sequence *slot*.
 
-    The last tokens are *guesses*: they are checked, and the first that is wrong ends the piece. What a sequence has
-    cached from *start* on is void.
+    If *samples* is set, the logits of the last token give the next token. The last tokens may be
+    *guesses*: the model checks them and drops the first wrong one and all after it. New keys and
+    values overwrite those that the sequence has cached from *start* on.
     """
 
     slot: int
@@ -25,14 +28,15 @@ class SequenceChunk(msgspec.Struct, frozen=True, array_like=True):
 
     @property
     def rows(self) -> int:
-        """The number of tokens, from the end, that need logits."""
+        """The number of tokens that need logits; these are the last ones."""
         return 1 + len(self.guesses) if self.samples else 0
 
 
 class NewSequence(msgspec.Struct, frozen=True, array_like=True):
-    """A sequence that begins with this batch, with room for *capacity* tokens, and how its tokens are chosen.
+    """A sequence that begins with this batch, with its sampling settings.
 
-    Its first *prefix* tokens are those of the slot *source*, which is not closed before. *logprobs* is its request's.
+    The stage allocates a cache for *capacity* tokens. It copies the keys and values of the first
+    *prefix* tokens from the slot *source*, which is still open. *logprobs* is `Request.logprobs`.
     """
 
     slot: int
@@ -50,14 +54,26 @@ class NewSequence(msgspec.Struct, frozen=True, array_like=True):
         return Sampling(self.temperature, self.top_k, self.top_p, self.seed)
 
 
+class RuledSequence(msgspec.Struct, frozen=True):
+    """The sampling *rules* of the sequence *slot*, and its *tokens* so far from `rules.first` on."""
+
+    slot: int
+    rules: SamplingRules
+    tokens: tuple[int, ...] = ()
+
+
 class EngineBatch(msgspec.Struct, frozen=True, array_like=True):
-    """The *pieces* of a batch, at most one of a sequence. First, stages make room for those *opened*, and then forget
-    those *closed*.
+    """The *pieces* of a batch, at most one per sequence.
+
+    Before a stage computes the pieces, it makes room for the sequences *opened* and then frees the
+    slots *closed*. The order matters: a new sequence may copy its prefix from a slot that closes.
+    *ruled* has the sequences with sampling rules that begin or resume with this batch.
     """
 
     pieces: tuple[SequenceChunk, ...]
     opened: tuple[NewSequence, ...] = ()
     closed: tuple[int, ...] = ()
+    ruled: tuple[RuledSequence, ...] = ()
 
     @property
     def tokens(self) -> int:
@@ -65,7 +81,7 @@ class EngineBatch(msgspec.Struct, frozen=True, array_like=True):
 
     @property
     def samples(self) -> int:
-        """The pieces that give tokens."""
+        """The number of pieces that yield new tokens."""
         return sum(piece.samples for piece in self.pieces)
 
     @property
@@ -75,26 +91,43 @@ class EngineBatch(msgspec.Struct, frozen=True, array_like=True):
 
     @property
     def guesses(self) -> bool:
-        """Whether the number of tokens that it gives is known only at its end."""
+        """Whether any piece has guesses: the model then decides how many new tokens there are."""
         return any(piece.guesses for piece in self.pieces)
 
 
 @dataclass(frozen=True, slots=True)
 class IssuedBatch:
-    """A batch with the *tokens* of its pieces, one after another: what only the first stage needs."""
+    """A batch with the concatenated *tokens* of its pieces, which only the first stage needs."""
 
     batch: EngineBatch
     tokens: tuple[int, ...]
 
 
-_decoder = msgspec.json.Decoder(EngineBatch)
-
-
 def written(batch: EngineBatch) -> str:
-    """Return *batch* as a message has it."""
-    return msgspec.json.encode(batch).decode()
+    """Return *batch* as JSON, for the header of a message, without `ruled`; see `ruled_tensors`."""
+    return msgspec.json.encode((batch.pieces, batch.opened, batch.closed)).decode()
 
 
-def read(text: str) -> EngineBatch:
-    """Return the batch that `written` wrote. Raises msgspec.ValidationError for anything else."""
-    return _decoder.decode(text)
+def ruled_tensors(batch: EngineBatch) -> tuple[Tensor, ...]:
+    """Return `ruled` of *batch* as a tensor of bytes: it may be too long for a header.
+
+    Return no tensor if no sequence has rules, as is usual.
+    """
+    if not batch.ruled:
+        return ()
+    return (torch.frombuffer(bytearray(msgspec.msgpack.encode(batch.ruled)), dtype=torch.uint8),)
+
+
+def read(text: str, ruled: Sequence[Tensor] = ()) -> EngineBatch:
+    """Return the batch that `written` and `ruled_tensors` encoded.
+
+    Raise msgspec.DecodeError for any other content.
+    """
+    batch = _batch.decode(text)
+    if not ruled:
+        return batch
+    return msgspec.structs.replace(batch, ruled=_ruled.decode(ruled[0].numpy().tobytes()))
+
+
+_batch = msgspec.json.Decoder(EngineBatch)
+_ruled = msgspec.msgpack.Decoder(tuple[RuledSequence, ...])

@@ -1,4 +1,4 @@
-"""The engine on a placement's first node: it takes requests, keeps batches in flight, and gives out tokens."""
+"""The engine on a placement's first node: take requests, keep batches in flight, emit tokens."""
 
 from __future__ import annotations
 
@@ -7,35 +7,40 @@ from collections.abc import Awaitable, Callable, Sequence
 from typing import Any, Protocol
 
 from simcluster.lm.engine.batch import IssuedBatch
-from simcluster.lm.engine.desk import COUNTS, Cancel, EngineLoad, NodeLoad, RequestSource, TokenSink
-from simcluster.lm.engine.queued import RequestSequence
+from simcluster.lm.engine.meter import LoadMeter
+from simcluster.lm.engine.request_sequence import RequestSequence
+from simcluster.lm.engine.request_source import AnswerEnd, AnswerToken, Cancel, RequestSource, TokenSink
 from simcluster.lm.engine.scheduler import Scheduler
 
 
 class ModelRunner(Protocol):
-    """A way through the model. Batches come out in the order in which they went in."""
+    """An interface that runs batches through all parts of the model, and ends them in order."""
 
     async def issue(self, issued: IssuedBatch) -> None:
-        """Start a batch; return when the next one may start."""
+        """Start the batch *issued*; return when the next one may start."""
 
     async def tokens(self) -> Sequence[list[Any]]:
-        """Wait for the oldest batch that is not out yet; return the lists that `Scheduler.take` takes: the tokens that
-        it chose, and the number of each piece that samples unless all have one.
+        """Wait for the oldest batch in flight; return its results as arguments of `Scheduler.take`.
+
+        The results are lists: first the chosen tokens; then the number of tokens of each sampling
+        piece, unless each piece has one; then ids and log-probabilities, if a request asks for
+        them.
         """
 
     async def end(self) -> None:
-        """Let the other nodes end: no batch follows."""
+        """Notify the other nodes that no batch follows."""
 
     @property
-    def loads(self) -> tuple[NodeLoad, ...]:
-        """The nodes so far."""
+    def meter(self) -> LoadMeter:
+        """The meter of this node, with the latest known loads of the other nodes."""
 
 
 class Engine:
-    """Answers the requests of *source* to *sink*, in batches that *scheduler* makes. Requests that another engine set
-    aside there continue from what it cached.
+    """An engine that runs the batches of *scheduler*.
 
-    With *give* it only prefills: *give* gets each request with its first token.
+    It takes requests from *source*, and sends tokens and ends of answers to *sink*. Requests that
+    an earlier engine has set aside in *scheduler* continue from their cached tokens. With *give*,
+    the engine only prefills: it passes each request to *give* once the request has its first token.
     """
 
     def __init__(
@@ -45,19 +50,25 @@ class Engine:
         sink: TokenSink,
         give: Callable[[RequestSequence], Awaitable[None]] | None = None,
     ) -> None:
-        self._scheduler, self._source, self._sink, self._give = scheduler, source, sink, give
+        self._scheduler = scheduler
+        self._source = source
+        self._sink = sink
+        self._give = give
         self._changed = asyncio.Event()
         self._is_closed = False
-        self._before = self._counts()  # of an engine that had the scheduler before
+        # An earlier engine may have used the scheduler: subtract its counts.
+        self._before = scheduler.counts()
 
     async def run(self, through: ModelRunner) -> None:
-        """Return when the source has ended and every request has its answer."""
+        """Answer requests with *through*; return when the source and all answers have ended."""
         async with asyncio.TaskGroup() as tasks:
             orders = tasks.create_task(self._orders())
             answers = tasks.create_task(self._answers(through))
             await self._batches(through)
             orders.cancel()
-            answers.cancel()  # no token is to come, and the last stage may end before its end has left here
+            # No token is in flight. Stop waiting for tokens before `end` lets the last stage exit:
+            # a pending receive would raise the loss of that peer.
+            answers.cancel()
             await through.end()
 
     async def _orders(self) -> None:
@@ -65,34 +76,37 @@ class Engine:
         while (order := await self._source.next()) is not None:
             if isinstance(order, Cancel):
                 if scheduler.cancel(order.id):
-                    sink.end(order.id, "cancelled")
+                    sink.end(AnswerEnd(order.id, "cancelled"))
             elif (tokens := scheduler.resume(order)) is not None:
                 for token in tokens:
-                    sink.token(order.id, token)
+                    sink.token(AnswerToken(order.id, token))
             elif why := scheduler.add(order):
-                sink.end(order.id, "error", why)
+                sink.end(AnswerEnd(order.id, "error", why))
             self._changed.set()
         self._is_closed = True
         self._changed.set()
 
     async def _batches(self, through: ModelRunner) -> None:
         scheduler = self._scheduler
-        while not (self._is_closed and scheduler.is_empty):
+        while True:
             self._changed.clear()
             if chosen := scheduler.plan():
-                self._tell(through)  # its requests no longer wait
+                self._tell(through)  # report that the requests of this batch no longer wait
                 await through.issue(scheduler.issue(chosen))
                 continue
             if scheduler.is_empty:
+                if self._is_closed:
+                    return
                 self._tell(through)
             await self._changed.wait()
 
     async def _answers(self, through: ModelRunner) -> None:
         while True:
             for answer in self._scheduler.take(*await through.tokens()):
-                self._sink.token(answer.request, answer.token, answer.logprobs)
-                if answer.reason is not None:
-                    self._sink.end(answer.request, answer.reason)
+                if isinstance(answer, AnswerToken):
+                    self._sink.token(answer)
+                else:
+                    self._sink.end(answer)
             if self._give is not None:
                 for sequence in self._scheduler.part_with():
                     await self._give(sequence)
@@ -101,8 +115,4 @@ class Engine:
             self._changed.set()
 
     def _tell(self, through: ModelRunner) -> None:
-        now, counts = self._scheduler, {name: count - self._before[name] for name, count in self._counts().items()}
-        self._sink.load(EngineLoad(now.running, now.waiting, now.cache_share, nodes=through.loads, **counts))
-
-    def _counts(self) -> dict[str, int]:
-        return {name: getattr(self._scheduler, name) for name in COUNTS}
+        self._sink.load(self._scheduler.load(through.meter.loads, self._before))

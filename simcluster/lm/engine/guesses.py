@@ -1,7 +1,9 @@
-"""Guesses of the next tokens, which the model then checks in one pass (speculative decoding, Leviathan et al. 2023).
+"""Guesses of the next tokens for speculative decoding (Leviathan et al. 2023) by prompt lookup.
 
-They are what followed the last tokens when they occurred before (prompt lookup). They are free, and right where an
-answer repeats its prompt or itself. They change no token: a guess counts only if the model chooses the same one.
+A guess repeats the tokens that followed an earlier occurrence of the last tokens. This needs no
+second model, and is right where an answer repeats its prompt or itself. The model checks all
+guesses in one pass. Guesses never change an answer: a guess is used only if the model chooses the
+same token.
 """
 
 from __future__ import annotations
@@ -10,14 +12,18 @@ from collections.abc import Sequence
 from typing import Final
 
 LONGEST, SHORTEST = 4, 2
-"""The tokens at the end that must have occurred before: as many as possible of these."""
+"""The most and the fewest last tokens to search for. The longest match wins."""
 
 FAR: Final = 4096
-"""How far back to look."""
+"""Number of last tokens to search."""
 
 
 def looked_up(tokens: Sequence[int], most: int) -> tuple[int, ...]:
-    """Return up to *most* tokens that followed the latest earlier occurrence of the last ones of *tokens*."""
+    """Return up to *most* tokens that followed an earlier occurrence of the last tokens.
+
+    Prefer a match of LONGEST tokens, then shorter ones down to SHORTEST; among matches of the same
+    length, prefer the latest.
+    """
     if most < 1:
         return ()
     recent = tuple(tokens[-FAR:])

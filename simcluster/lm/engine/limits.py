@@ -1,4 +1,4 @@
-"""The limits of an engine, and the requests that they refuse."""
+"""The limits of an engine, and the check of a request against them."""
 
 from __future__ import annotations
 
@@ -8,15 +8,16 @@ from typing import Final
 from simcluster.lm.request import Request
 
 CHUNK_TOKENS: Final = 512
-"""The default of the most prompt tokens in a batch."""
+"""Default limit on the prompt tokens of a batch."""
 
 
 @dataclass(frozen=True, slots=True)
 class EngineLimits:
-    """Limits of an engine: *blocks* of *block_tokens* each, and *context* tokens of a sequence.
+    """Limits of an engine: *blocks* of *block_tokens* each, and *context* tokens per sequence.
 
-    A batch prefills at most *chunk_tokens*. At most *running* sequences hold blocks, and *batches* are in flight. Up to
-    *guesses* of the next tokens go along with the one of a decoding sequence.
+    A batch prefills at most *chunk_tokens*. At most *running* sequences hold blocks, and at most
+    *batches* are in flight. A decoding sequence adds at most *guesses* guessed tokens to a batch.
+    At most *kept* ended sequences keep their blocks as prefixes.
     """
 
     blocks: int
@@ -27,9 +28,10 @@ class EngineLimits:
     running: int = 256
     batches: int = 1
     guesses: int = 0
+    kept: int = 2**31
 
     def refusal(self, request: Request) -> str:
-        """Return why *request* can never be answered, or ""."""
+        """Return the reason why *request* can never be answered, or "" if it can."""
         most = len(request.prompt) + request.max_tokens
         if not request.prompt:
             return "the prompt has no token"

@@ -1,4 +1,4 @@
-"""The request pool of an engine: the requests that wait, run or are set aside, and the blocks that they hold."""
+"""The requests of an engine that are waiting, running or set aside, and their cache blocks."""
 
 from __future__ import annotations
 
@@ -7,19 +7,20 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from itertools import count
 
-from simcluster.lm.engine.batch import NewSequence
-from simcluster.lm.engine.cache.room import Room
+from simcluster.lm.engine.batch import NewSequence, RuledSequence
+from simcluster.lm.engine.cache import Room
 from simcluster.lm.engine.limits import EngineLimits
-from simcluster.lm.engine.queued import RequestSequence, number
+from simcluster.lm.engine.request_sequence import RequestSequence, number
 from simcluster.lm.request import NO_LOGPROBS, Request
 
 
 @dataclass
 class RequestPool:
-    """Requests in their order of arrival. If a running one needs blocks, a later one is preempted and waits again.
+    """Requests in order of arrival. If a running request lacks blocks, a later one is preempted.
 
-    *keeps_prefixes*: the blocks of a request that has ended are kept until others need them, for prompts that begin as
-    its prompt does.
+    A preempted request waits again, ahead of those that arrived later. With *keeps_prefixes*, an
+    ended request keeps its blocks for prompts with the same beginning, until other requests need
+    them.
     """
 
     limits: EngineLimits
@@ -29,6 +30,7 @@ class RequestPool:
     _running: list[RequestSequence] = field(default_factory=list)
     _opened: list[NewSequence] = field(default_factory=list)
     _closed: list[int] = field(default_factory=list)
+    _ruled: list[RuledSequence] = field(default_factory=list)
 
     def __post_init__(self) -> None:
         self._room = Room(self.limits, self._forgotten)
@@ -38,30 +40,18 @@ class RequestPool:
         self._by_id: dict[str, RequestSequence] = {}
         self._aside: dict[int, RequestSequence] = {}
 
-    @property
-    def running(self) -> int:
-        return len(self._running)
-
-    @property
-    def waiting(self) -> int:
-        return len(self._waiting)
-
-    @property
-    def cache_share(self) -> float:
-        """The share of the blocks that requests hold; those of kept prefixes are as good as free."""
-        return self._room.share
-
     def add(self, request: Request) -> str:
-        """Put *request* into the queue and return "", or return why it can never be answered.
+        """Queue *request* and return ""; if it can never be answered, return the reason instead.
 
-        Raises ValueError if one with its id has not ended yet.
+        Raise ValueError if a request with the same id has not ended yet.
         """
         if why := self.limits.refusal(request):
             return why
         if request.id in self._by_id:
             raise ValueError(f"request {request.id!r}: one with this id has not ended yet")
         sequence = self._by_id[request.id] = RequestSequence(request, next(self._numbers), list(request.prompt))
-        self._waiting.append(sequence)  # the latest of all
+        # The new number is the largest of all, so the queue stays in the order of arrival.
+        self._waiting.append(sequence)
         return ""
 
     def cancel(self, request: str) -> bool:
@@ -80,13 +70,15 @@ class RequestPool:
 
     @property
     def aside(self) -> list[str]:
-        """The requests that `resume` can continue."""
+        """The ids of the requests that `resume` can continue."""
         return [one.request.id for one in self._aside.values()]
 
     def resume(self, request: Request) -> list[int] | None:
-        """Continue *request*, the rest of one set aside; return the tokens after its prompt. None: it is unknown.
+        """Continue a request that was set aside; return the known tokens after *request*'s prompt.
 
-        If it asks for log-probabilities, which are not kept, those tokens are computed again instead.
+        *request* asks for the rest of the answer to the request with the same id. Return None if no
+        such request is set aside. If *request* asks for log-probabilities, which are not kept,
+        return no tokens: the engine computes them again.
         """
         sequence = next((one for one in self._aside.values() if one.request.id == request.id), None)
         if sequence is None or not sequence.goes_on_as(request):
@@ -99,10 +91,14 @@ class RequestPool:
         if request.logprobs != NO_LOGPROBS:
             del sequence.tokens[len(request.prompt) :]
             sequence.issued = min(sequence.issued, len(sequence.tokens) - 1)
+        self._ruled += sequence.ruled()
         return sequence.tokens[len(request.prompt) :]
 
     def part_with(self) -> list[RequestSequence]:
-        """Return the requests that have their first token: another engine continues them. `retire` frees each."""
+        """Remove and return the running requests with a first token and no piece in flight.
+
+        Another engine continues them. Their blocks stay in use until the caller calls `retire`.
+        """
         found = [one for one in self._running if one.decodes and not one.flying]
         for sequence in found:
             del self._by_id[sequence.request.id]
@@ -110,8 +106,9 @@ class RequestPool:
         return found
 
     def adopt(self, request: Request, tokens: Sequence[int]) -> NewSequence | None:
-        """Set *request* aside: another engine has cached all its *tokens* except the last. Return what the stage
-        takes in, None without room.
+        """Set aside *request*, for which another engine has cached all *tokens* except the last.
+
+        Return the sequence that the stage must take in, or None if there is no room for it.
         """
         sequence = RequestSequence(request, next(self._numbers), [*tokens], issued=len(tokens) - 1)
         if not self._hold(sequence):
@@ -121,7 +118,7 @@ class RequestPool:
         return sequence.opening()
 
     def retire(self, sequence: RequestSequence) -> None:
-        """Keep the prompt of *sequence*, which has ended here, or free its blocks."""
+        """Keep the blocks of the ended *sequence* as a prefix for later prompts, or free them."""
         prompt = sequence.request.prompt
         if self.keeps_prefixes and self._room.keep(sequence.slot, sequence.number, prompt):
             del self._by_slot[sequence.slot]
@@ -129,8 +126,12 @@ class RequestPool:
             self._close(sequence)
 
     def _grow(self, sequence: RequestSequence) -> bool:
-        """Let *sequence* hold blocks for all its tokens, if need be those of sequences that came after it."""
+        """Let *sequence* hold blocks for all its tokens; return whether it does.
+
+        If too few blocks are free, preempt sequences that came after it, the latest first.
+        """
         while not self._hold(sequence):
+            # Do not preempt a sequence in flight: `take` would drop its next token.
             later = [one for one in self._running if one.number > sequence.number and not one.flying]
             if not later:
                 return False
@@ -138,11 +139,11 @@ class RequestPool:
         return True
 
     def _hold(self, sequence: RequestSequence, spare: int = -1) -> bool:
-        """Let *sequence* hold blocks for all its tokens, if need be those of kept prefixes except the slot *spare*."""
+        """Let *sequence* hold blocks for all its tokens; return whether it can. See `Room.hold`."""
         return self._room.hold(sequence.number, len(sequence.tokens), spare)
 
     def forget(self, slot: int) -> None:
-        """Free the blocks of *slot*, a kept prefix or a sequence that was set aside, unless they are free."""
+        """Free the blocks kept for *slot*, if any: a prefix, or a sequence set aside."""
         self._room.forget(slot)
 
     def _forgotten(self, slot: int) -> None:
@@ -150,7 +151,7 @@ class RequestPool:
         self._closed.append(slot)
 
     def _preempt(self, sequence: RequestSequence) -> None:
-        """Take the blocks of *sequence*, which waits again; its tokens will go through the model once more."""
+        """Free the blocks of *sequence* and queue it again; its tokens will be recomputed."""
         self._running.remove(sequence)
         self._close(sequence)
         sequence.slot, sequence.issued = -1, 0
@@ -158,11 +159,12 @@ class RequestPool:
         self.preemptions += 1
 
     def _admit(self) -> None:
-        """Start waiting sequences in their order, as far as all their tokens get blocks."""
+        """Start waiting sequences in order, until one cannot get blocks for all its tokens."""
         while self._waiting and len(self._running) < self.limits.running:
             sequence = self._waiting[0]
             source, prefix = self._room.longest(sequence.tokens)
             if not self._hold(sequence, source):
+                # The kept prefix itself may occupy the missing blocks: retry without sharing it.
                 source, prefix = -1, 0
                 if not self._hold(sequence):
                     return
@@ -172,13 +174,16 @@ class RequestPool:
             self._by_slot[sequence.slot] = sequence
             insort(self._running, sequence, key=number)
             self._opened.append(sequence.opening(source, prefix))
+            self._ruled += sequence.ruled()
 
     def _close(self, sequence: RequestSequence) -> None:
-        """Free the blocks of *sequence*, and let the stages forget it."""
+        """Free the blocks of *sequence*; the next batch tells the stages to free its slot."""
         self.blocks.release(sequence.number)
         if sequence.slot < 0 or self._by_slot.pop(sequence.slot, None) is None:
             return
         if any(one.slot == sequence.slot for one in self._opened):
-            self._opened = [one for one in self._opened if one.slot != sequence.slot]  # no stage has heard of it
+            # No batch has announced the sequence yet, so no stage knows it.
+            self._opened = [one for one in self._opened if one.slot != sequence.slot]
+            self._ruled = [one for one in self._ruled if one.slot != sequence.slot]
         else:
             self._closed.append(sequence.slot)

@@ -1,26 +1,36 @@
-"""Replicas: each rank holds the whole model, and one queue in front of them gives every request to one of them.
+"""Replicas: each rank holds the whole model, and a router gives every request to one of them.
 
-The first rank has the queue, and is a replica itself. A replica batches the requests that it is given, like any engine.
+The first rank runs the router and is a replica itself. Each replica is an engine that batches the
+requests that it gets.
 """
 
 from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from dataclasses import replace
 from functools import partial
 from typing import Literal, TypeAlias
 
 import torch
 
 from simcluster.collectives import subgroup
-from simcluster.lm.engine.cache.prefixes import Prefixes
-from simcluster.lm.engine.desk import COUNTS, Cancel, EngineLoad, NodeLoad, Order, RequestSource, TokenSink
+from simcluster.lm.engine.cache import Prefixes
 from simcluster.lm.engine.engine import Engine
 from simcluster.lm.engine.generate import FirstStage
 from simcluster.lm.engine.meter import LoadMeter
-from simcluster.lm.engine.queued import RequestSequence
-from simcluster.lm.engine.replica_desk import (
+from simcluster.lm.engine.request_sequence import RequestSequence
+from simcluster.lm.engine.request_source import (
+    COUNTS,
+    AnswerEnd,
+    AnswerToken,
+    Cancel,
+    EngineLoad,
+    NodeLoad,
+    Order,
+    RequestSource,
+    TokenSink,
+)
+from simcluster.lm.engine.router_link import (
     EVENT,
     ORDER,
     Given,
@@ -30,24 +40,25 @@ from simcluster.lm.engine.replica_desk import (
     load_decoder,
     logprobs_decoder,
     ordered,
-    request_decoder,
+    request_of,
     request_text,
+    rules_tensors,
     written,
 )
 from simcluster.lm.engine.scheduler import Scheduler
 from simcluster.lm.engine.stage import Stage
-from simcluster.lm.request import Logprobs, Reason, Request, rest
+from simcluster.lm.request import Request, rest
 from simcluster.payload import pack
 from simcluster.transport import Transport
 
 CACHE = "cache"
-"""The tag of a request's keys and values."""
+"""The tag of the message with a request's keys and values."""
 
 MOST_REMEMBERED = 64
-"""Prompts of each replica that the queue remembers."""
+"""Limit on the number of prompts that the router remembers per replica."""
 
 UNEVEN = 4
-"""Requests by which a replica that may have a prompt's beginning may be ahead of the one with the fewest."""
+"""A replica with a shared prefix may have this many more requests than the least loaded one."""
 
 Policy: TypeAlias = Literal["least_loaded", "round_robin", "prefix_aware"]
 
@@ -62,15 +73,18 @@ async def serve_replicas(
     held: Mapping[str, int] | None = None,
     prefill: int = 0,
 ) -> None:
-    """Answer requests with the whole model, *stage*, on each of *ranks*; the first one has the *desk*.
+    """Answer requests with a replica on each of *ranks*; *stage* is the whole model.
 
-    least_loaded: a request goes to the replica that has the fewest, to the first of equals. round_robin: in turn.
-    prefix_aware: to the one that was given the prompt with the longest common beginning, unless it has more than UNEVEN
-    requests more than another; without one as least_loaded. *held*: the places in *ranks* of the replicas that have set
-    requests aside, which get those again.
+    The first rank has the *desk*. *policy* chooses the replica of a request. least_loaded takes the
+    replica with the fewest requests; round_robin takes the replicas in turn; prefix_aware takes the
+    replica that was given the prompt with the longest common beginning. prefix_aware acts as
+    least_loaded if there is no common beginning, or if that replica has over UNEVEN requests more
+    than another one.
 
-    The first *prefill* replicas only compute prompts, and the others only decode (DistServe, Zhong et al. 2024): with
-    its first token, a request's keys and values go to one of those.
+    *held* maps the id of each request that a replica has set aside to the index of that replica in
+    *ranks*: the request continues there. The first *prefill* replicas only compute prompts, and the
+    others only decode (DistServe, Zhong et al. 2024). A request moves, with its keys and values,
+    once it has its first token.
     """
     if node.rank not in ranks:
         return
@@ -91,7 +105,7 @@ async def serve_replicas(
 
 
 class _Moves:
-    """The way of a request's keys and values from the replica that prefilled it to the one that decodes it."""
+    """The transfer of keys and values from replicas that prefill to replicas that decode."""
 
     def __init__(
         self,
@@ -102,33 +116,45 @@ class _Moves:
         tasks: asyncio.TaskGroup,
         sink: _ReplicaSink | ReplicaEvents,
     ) -> None:
-        self._group, self._alone, self._stage, self._scheduler = group, alone, stage, scheduler
-        self._tasks, self._sink = tasks, sink
+        self._group = group
+        self._alone = alone
+        self._stage = stage
+        self._scheduler = scheduler
+        self._tasks = tasks
+        self._sink = sink
 
     async def give(self, sequence: RequestSequence, to: dict[str, int]) -> None:
-        """Send *sequence* to the place that *to* has for it."""
+        """Send *sequence*, with its keys and values, to the replica that *to* maps its id to."""
         request, stage = sequence.request, self._stage
         copied = await self._alone.compute(
             stage.copy_out, sequence.slot, sequence.issued, cost=stage.costs.copy_of(sequence.issued)
         )
         tokens = torch.tensor(sequence.tokens, dtype=torch.int32)
-        content = pack(*copied, tokens, request=request_text(request), prompt=len(request.prompt))
+        tensors = *copied, tokens, *rules_tensors(request)
+        content = pack(*tensors, request=request_text(request), prompt=len(request.prompt))
         self._tasks.create_task(self._group.send(to.pop(request.id), CACHE, content))
         self._sink.moved(request.id)
 
     async def take(self, place: int) -> Request:
-        """Return the next request from *place*, set aside here with its keys and values if there is room."""
+        """Receive the next request from replica *place*; return one for the rest of its answer.
+
+        If there is room, the request is set aside with its keys and values, so that `resume` finds
+        it. Otherwise this engine computes the keys and values again.
+        """
         message = await self._group.recv(place, CACHE)
-        keys, values, found = message.tensors
-        tokens, stage, size = found.tolist(), self._stage, message["prompt"]
-        request = replace(request_decoder.decode(message["request"]), prompt=tuple(tokens[:size]))
+        keys, values, found, *rules = message.tensors
+        tokens = found.tolist()
+        stage = self._stage
+        size = message["prompt"]
+        request = request_of(message["request"], tokens[:size], rules)
         opened = self._scheduler.adopt(request, tokens)
         if opened is not None:
             cost = stage.costs.copy_of(len(tokens) - 1)
             try:
                 await self._alone.compute(stage.take_in, opened, keys, values, cost=cost)
             except asyncio.CancelledError:
-                self._scheduler.forget(opened.slot)  # it may not have come in
+                # The stage may lack the cache, so the request cannot be resumed.
+                self._scheduler.forget(opened.slot)
                 raise
         left = rest(request, tokens[size:])
         assert isinstance(left, Request), "an answer that has ended is not given away"
@@ -136,7 +162,10 @@ class _Moves:
 
 
 class _Router:
-    """The queue in front of the replicas in *group*: *own* has the orders of the first one's engine."""
+    """The router of the replicas in *group*, on the first rank.
+
+    *own* queues the orders for that rank.
+    """
 
     def __init__(
         self,
@@ -149,17 +178,28 @@ class _Router:
         held: Mapping[str, int],
         prefill: int,
     ) -> None:
-        self._group, self._source, self.sink, self._policy, self._tasks = group, source, sink, policy, tasks
-        self.own, self.own_ended = asyncio.Queue[Given](), asyncio.Event()
+        self._group = group
+        self._source = source
+        self.sink = sink
+        self._policy = policy
+        self._tasks = tasks
+        self.own = asyncio.Queue[Given]()
+        self.own_ended = asyncio.Event()
         self._owners: dict[str, int] = {}
-        self._held, self._prefill = dict(held), prefill
-        self._targets, self._cancelled = dict[str, int](), set[str]()
-        self._in_hand, self._turn = [0] * group.size, 0
+        self._held = dict(held)
+        self._prefill = prefill
+        self._targets = dict[str, int]()
+        self._cancelled = set[str]()
+        self._in_hand = [0] * group.size
+        self._turn = 0
         self._given = [Prefixes(chunk) for _ in self._in_hand]
         self._loads: dict[int, EngineLoad] = {}
 
     async def run(self) -> None:
-        """Hand out orders until the source ends."""
+        """Pass on orders until the source ends, then end the replicas.
+
+        Raise ValueError if a request has the id of one that has not ended yet.
+        """
         size, prefill = self._group.size, self._prefill
         hearing = {place: self._tasks.create_task(self._hear(place)) for place in range(1, size)}
         while (order := await self._source.next()) is not None:
@@ -178,7 +218,7 @@ class _Router:
                 self._in_hand[to] += 1
             self._in_hand[place] += 1
             self._hand(place, order, to)
-        # Those that decode may still get requests from the others.
+        # Replicas that only prefill end first, because they may still send requests to the others.
         for places in (range(prefill), range(prefill, size)):
             for place in places:
                 self._hand(place, None)
@@ -209,15 +249,15 @@ class _Router:
             self._tasks.create_task(self._group.send(place, ORDER, written(order, to)))
 
     async def _hear(self, place: int) -> None:
-        """Pass on the events of a replica until its last one."""
+        """Pass on the events of replica *place* until the last one."""
         ends = _ReplicaSink(place, self)
         while kind := (message := await self._group.recv(place, EVENT))["kind"]:
             if kind == "token":
                 has = "logprobs" in message.payload.values
                 logprobs = logprobs_decoder.decode(message["logprobs"]) if has else None
-                ends.token(message["request"], message["token"], logprobs)
+                ends.token(AnswerToken(message["request"], message["token"], logprobs))
             elif kind == "end":
-                ends.end(message["request"], message["reason"], message["message"])
+                ends.end(AnswerEnd(message["request"], message["reason"], message["message"]))
             elif kind == "moved":
                 ends.moved(message["request"])
             else:
@@ -231,15 +271,15 @@ class _Router:
             self._in_hand[self._targets.pop(request)] -= 1
 
     def moved(self, place: int, request: str) -> None:
-        """Note that the replica at *place* has prefilled *request*, and has sent it to the one that decodes it."""
+        """Order the replica that decodes *request* to receive it from *place*."""
         self._in_hand[place] -= 1
         to = self._owners[request] = self._targets.pop(request)
         self._hand(to, MovedRequest(place))
-        if request in self._cancelled:
+        if request in self._cancelled:  # the Cancel went to *place*, perhaps after the move
             self._hand(to, Cancel(request))
 
     def loaded(self, place: int, load: EngineLoad) -> None:
-        """Report all replicas together."""
+        """Store the *load* of replica *place*; report the combined load of all replicas."""
         self._loads[place] = load
         loads = [self._loads[place] for place in sorted(self._loads)]
         nodes: tuple[NodeLoad, ...] = tuple(node for one in loads for node in one.nodes)
@@ -249,17 +289,18 @@ class _Router:
 
 
 class _ReplicaSink:
-    """The sink of the replica at *place*, as the router has it."""
+    """The sink through which the router receives the events of replica *place*."""
 
     def __init__(self, place: int, router: _Router) -> None:
-        self._place, self._router = place, router
+        self._place = place
+        self._router = router
 
-    def token(self, request: str, token: int, logprobs: Logprobs | None = None) -> None:
-        self._router.sink.token(request, token, logprobs)
+    def token(self, token: AnswerToken) -> None:
+        self._router.sink.token(token)
 
-    def end(self, request: str, reason: Reason, message: str = "") -> None:
-        self._router.ended(self._place, request)
-        self._router.sink.end(request, reason, message)
+    def end(self, end: AnswerEnd) -> None:
+        self._router.ended(self._place, end.request)
+        self._router.sink.end(end)
 
     def load(self, load: EngineLoad) -> None:
         self._router.loaded(self._place, load)

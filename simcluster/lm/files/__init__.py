@@ -1,1 +1,1 @@
-"""Files of models: their headers and pieces, read within limits. They may come from anywhere."""
+"""Read headers and parts of model files, within limits, because a file may come from anywhere."""

@@ -1,23 +1,31 @@
-"""The header of a GGUF file: facts by name, and where its tensors are. No tensor is read."""
+"""The header of a GGUF file: metadata by name, and the locations of its tensors.
+
+No tensor is read.
+"""
 
 from __future__ import annotations
 
 import math
 import struct
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
-from typing import Any, BinaryIO, Final
+from typing import Any, BinaryIO, Final, TypeVar
 
 import numpy as np
+
+T = TypeVar("T")
 
 MOST_HEAD: Final = 64 * 2**20
 MOST_ENTRIES: Final = 2**20
 MOST_TEXT: Final = 2**16
 MOST_DIMENSIONS: Final = 8
-"""Limits: bytes of a header, its entries and those of a list, bytes of a text, dimensions of a tensor."""
+"""Limits of a header: its bytes, entries, characters of a string, and dimensions of a tensor.
+
+All arrays of strings together may have 4 * MOST_ENTRIES strings.
+"""
 
 SCALARS: Final[Mapping[int, str]] = dict(zip((0, 1, 2, 3, 4, 5, 6, 7, 10, 11, 12), "BbHhIif?Qqd", strict=True))
-"""The type numbers of GGUF's scalars -> their letters in `struct`; 8 is text, 9 an array."""
+"""GGUF's number of a scalar type -> its letter in `struct`. Type 8 is a string, type 9 an array."""
 
 TEXT, ARRAY = 8, 9
 
@@ -32,12 +40,12 @@ _BLOCKS = {
     "NVFP4": (40, 64, 36),
 }  # fmt: skip
 TYPES: Final[Mapping[int, tuple[str, int, int]]] = {kind: (name, *rest) for name, (kind, *rest) in _BLOCKS.items()}  # type: ignore[misc]
-"""GGUF's number of a tensor's type -> its name, the numbers of a block, and the bytes of one."""
+"""GGUF's number of a tensor type -> (name, numbers per block, bytes per block)."""
 
 
 @dataclass(frozen=True, slots=True)
 class StoredTensor:
-    """A tensor in a file: its *shape* (rows first), its *kind* as GGUF numbers them, and its *offset* in the file."""
+    """A tensor in a file: its *shape* (rows first), its type *kind* as a number, its *offset*."""
 
     shape: tuple[int, ...]
     kind: int
@@ -49,7 +57,10 @@ class StoredTensor:
 
     @property
     def nbytes(self) -> int:
-        """The bytes of the tensor. Raises ValueError for an unknown type, or numbers that are no whole blocks."""
+        """The size in bytes.
+
+        Raise ValueError if the type is unknown, or if a row ends within a block.
+        """
         if self.kind not in TYPES:
             raise ValueError(f"weights of GGUF's type {self.kind}")
         name, block, block_bytes = TYPES[self.kind]
@@ -60,7 +71,10 @@ class StoredTensor:
 
 @dataclass(frozen=True)
 class Header:
-    """Facts and tensors of a file by name, and where its tensors *begin*. Arrays are lists of texts or numpy's."""
+    """The metadata and tensors of a file by name, and the offset *begin* of the tensor data.
+
+    Arrays in the metadata are lists of strings or numpy arrays.
+    """
 
     facts: dict[str, Any]
     tensors: dict[str, StoredTensor]
@@ -68,17 +82,23 @@ class Header:
 
 
 class _GgufReader:
-    """Numbers and texts from the front of a file; no more than MOST_HEAD bytes are read."""
+    """A reader of numbers and strings from the beginning of a file, of at most MOST_HEAD bytes."""
 
     def __init__(self, file: BinaryIO, *, lists: bool) -> None:
-        self._file, self._content, self.at, self._texts, self._lists = file, bytearray(), 0, 0, lists
+        self._file = file
+        self._content = bytearray()
+        self.at = 0
+        self._texts = 0
+        self._lists = lists
 
     def take(self, size: int) -> int:
-        """Move past the next *size* bytes and return where they begin."""
-        begin, end = self.at, self.at + size
+        """Move past the next *size* bytes and return the position at which they begin."""
+        begin = self.at
+        end = begin + size
         if end > MOST_HEAD:
             raise ValueError(f"a header of more than {MOST_HEAD:,} bytes")
         while len(self._content) < end:
+            # A header has many small values, so the file is read in large pieces.
             piece = self._file.read(max(2**20, end - len(self._content)))
             if not piece:
                 raise ValueError(f"an end after {len(self._content):,} bytes, in the middle of the header")
@@ -94,7 +114,10 @@ class _GgufReader:
         return self._content[begin : self.at].decode("utf-8", "replace")
 
     def value(self) -> Any:
-        """Return the next fact; None for a text longer than any in use."""
+        """Return the next metadata value, or None if it is an overlong string or a skipped list.
+
+        Raise ValueError if its type is unknown or it is too large.
+        """
         kind = self.number("I")
         if kind in SCALARS:
             return self.number(SCALARS[kind])
@@ -108,7 +131,7 @@ class _GgufReader:
             kind_of = np.dtype(f"<{SCALARS[inner]}")
             begin = self.take(count * kind_of.itemsize)
             return np.frombuffer(bytes(self._content[begin : self.at]), kind_of)
-        self._texts += count
+        self._texts += count  # even empty strings take memory, so their number is limited
         if inner != TEXT or self._texts > 4 * MOST_ENTRIES:
             raise ValueError(f"an array of {count:,} values of type {inner}")
         if self._lists:
@@ -119,9 +142,9 @@ class _GgufReader:
 
 
 def read_header(file: BinaryIO, *, lists: bool = True) -> Header:
-    """Return the header at the beginning of *file*. Lists of texts take most of its memory: None without *lists*.
+    """Return the header at the beginning of *file*. Raise ValueError if it is malformed.
 
-    Raises ValueError if there is none.
+    If *lists* is false, lists of strings become None, because they take most of the memory.
     """
     reader = _GgufReader(file, lists=lists)
     if reader.number("I") != int.from_bytes(b"GGUF", "little"):
@@ -129,14 +152,24 @@ def read_header(file: BinaryIO, *, lists: bool = True) -> Header:
     version, tensors, entries = (reader.number(letter) for letter in "IQQ")
     if version not in (2, 3) or max(tensors, entries) > MOST_ENTRIES:
         raise ValueError(f"GGUF version {version} with {tensors:,} tensors and {entries:,} entries")
-    facts = {reader.text(): reader.value() for _ in range(entries)}
-    stored = dict(_tensors(reader, tensors))
+    facts = _by_name((reader.text(), reader.value()) for _ in range(entries))
+    stored = _by_name(_tensors(reader, tensors))
     alignment = facts.get("general.alignment", 32)
     if type(alignment) is not int or not 0 < alignment <= 2**20:
         raise ValueError(f"general.alignment {alignment!r}")
     begin = -(-reader.at // alignment) * alignment
     placed = {name: StoredTensor(one.shape, one.kind, begin + one.offset) for name, one in stored.items()}
     return Header(facts, placed, begin)
+
+
+def _by_name(pairs: Iterable[tuple[str, T]]) -> dict[str, T]:
+    """Return *pairs* as a mapping. Raise ValueError if a name occurs twice."""
+    found: dict[str, T] = {}
+    for name, value in pairs:
+        if name in found:
+            raise ValueError(f"{name[:60]!r} twice")
+        found[name] = value
+    return found
 
 
 def _tensors(reader: _GgufReader, count: int) -> Iterator[tuple[str, StoredTensor]]:

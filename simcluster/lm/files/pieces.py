@@ -1,10 +1,11 @@
-"""Pieces of a file: read at their offsets, only what is asked for, never more than the file has."""
+"""Read byte ranges of a file, after checking that the file contains them."""
 
 from __future__ import annotations
 
 import json
 import math
 import os
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any, BinaryIO, Final
 
@@ -17,8 +18,9 @@ MOST_CONFIG: Final = 2**20
 
 @dataclass(frozen=True, slots=True)
 class FileTensor:
-    """A tensor of a model: the *file* that has it, its *shape* (rows first), and its bytes there. *kind*: its type, by
-    the name of the file's format.
+    """A tensor of a model: its *file*, its *shape* (rows first), and *nbytes* bytes from *begin*.
+
+    *kind* is its type, as the file's format names it.
     """
 
     file: str
@@ -33,27 +35,41 @@ class FileTensor:
 
 
 def check_inside(length: int, begin: int, size: int) -> None:
-    """Raise ValueError unless a file of *length* bytes has the *size* bytes from *begin* on."""
+    """Raise ValueError unless a file of *length* bytes contains *size* bytes at *begin*."""
     if not 0 <= begin <= length - size:
         raise ValueError(f"{length:,} bytes, and a tensor at {begin:,} to {begin + size:,}")
+
+
+def check_apart(tensors: Iterable[FileTensor]) -> None:
+    """Raise ValueError if two of *tensors*, which are in one file, share bytes.
+
+    Otherwise a small file could declare enough tensors to fill any memory.
+    """
+    end = 0
+    for one in sorted(tensors, key=lambda one: one.begin):
+        if one.nbytes and one.begin < end:
+            raise ValueError(f"a tensor at {one.begin:,}, before the end of another at {end:,}")
+        end = max(end, one.begin + one.nbytes)
 
 
 def read_piece(
     file: BinaryIO, offset: int, size: int, first: int = 0, last: int | None = None
 ) -> npt.NDArray[np.uint8]:
-    """Return the bytes [*first*, *last*) of the *size* bytes at *offset* of *file*, by default all.
+    """Return the bytes [*first*, *last*) of the *size* bytes at *offset* in *file*.
 
-    Raises ValueError, before allocating, if the file ends before all of them.
+    If *last* is None, it is *size*. Raise ValueError, before any allocation, if the file does not
+    have all *size* bytes.
     """
     check_inside(os.fstat(file.fileno()).st_size, offset, size)
     last = size if last is None else last
     assert 0 <= first <= last <= size, "within the tensor"
-    offset, size = offset + first, last - first
+    offset += first
+    size = last - first
     piece = np.empty(size, np.uint8)
     file.seek(offset)
     rest = piece.data
     while rest:
-        count = file.readinto(rest)  # type: ignore[attr-defined]
+        count = file.readinto(rest)  # type: ignore[attr-defined]  # or fewer bytes
         if not count:
             raise ValueError("an end in the middle of a tensor")
         rest = rest[count:]
@@ -61,7 +77,10 @@ def read_piece(
 
 
 def read_mapping(file: BinaryIO, most: int = MOST_CONFIG) -> dict[str, Any]:
-    """Return the mapping of the JSON document of at most *most* bytes in *file*. Raises ValueError."""
+    """Return the mapping in the JSON *file*.
+
+    Raise ValueError if it is malformed, not a mapping, or larger than *most* bytes.
+    """
     text = file.read(most + 1)
     if len(text) > most:
         raise ValueError(f"a document of more than {most:,} bytes")

@@ -1,4 +1,4 @@
-"""The header of a safetensors file: where its tensors are. No tensor is read."""
+"""The header of a safetensors file: the locations of its tensors. No tensor is read."""
 
 from __future__ import annotations
 
@@ -10,15 +10,22 @@ from simcluster.lm.files.pieces import FileTensor
 
 MOST_JSON: Final = 8 * 2**20
 MOST_NUMBER, MOST_RANK = 2**62, 8
-"""Limits on the bytes of a header, its numbers, and the dimensions of a tensor."""
+"""Limits on the bytes of a header, the numbers in it, and the dimensions of a tensor."""
 
-ITEM_BYTES: Final[Mapping[str, int]] = {"F64": 8, "F32": 4, "F16": 2, "BF16": 2}
-"""The format's name of a type -> its bytes per number; the engine takes no others."""
+FLOATS: Final = ("BF16", "F16", "F32", "F64")
+"""Names of the types whose numbers the engine reads as they are."""
+
+ITEM_BYTES: Final[Mapping[str, int]] = {
+    "F64": 8, "F32": 4, "F16": 2, "BF16": 2, "F8_E4M3": 1, "F8_E5M2": 1, "F8_E8M0": 1, "BOOL": 1,
+    "I8": 1, "U8": 1, "I16": 2, "U16": 2, "I32": 4, "U32": 4, "I64": 8, "U64": 8,
+}  # fmt: skip
+"""Name of a type in a safetensors file -> bytes per number."""
 
 
 def read_entries(file: BinaryIO, name: str) -> dict[str, FileTensor]:
-    """Return the tensors of *file*, which is called *name*, by name. Raises ValueError, LookupError, TypeError or
-    AttributeError without.
+    """Return the tensors of *file* by name; *name* is the name of the file.
+
+    Raise ValueError, LookupError, TypeError or AttributeError if the header is malformed.
     """
     size = int.from_bytes(file.read(8), "little")
     if size > MOST_JSON:

@@ -1,1 +1,1 @@
-"""Headers of models, read by one reader for all commands: sizes, formats, and where the tensors are. None is loaded."""
+"""Headers of models, read by the same code for all commands: sizes, formats, tensor offsets."""

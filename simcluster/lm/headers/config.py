@@ -1,4 +1,4 @@
-"""The shape of a model by its config.json, as Hugging Face has it."""
+"""The shape of a model, read from its config.json in Hugging Face's format."""
 
 from __future__ import annotations
 
@@ -8,8 +8,7 @@ from typing import Final
 
 from simcluster.errors import nearest
 from simcluster.lm.headers.families import FAMILIES, ModelFamily
-from simcluster.lm.headers.header import MOST_CONTEXT, MOST_LAYERS, ModelFacts, printable
-from simcluster.lm.headers.quantised import densities
+from simcluster.lm.headers.header import MOST_CONTEXT, MOST_EXPERTS, MOST_LAYERS, ModelFacts, printable
 from simcluster.lm.plan.shape import ModelShape, WeightCounts
 
 BIASES: Final = {
@@ -18,14 +17,15 @@ BIASES: Final = {
     "mlp_bias": ("mlp",), "use_bias": ("qkv", "output", "mlp"), "enable_bias": ("qkv", "output", "mlp"),
     "lm_head_bias": ("head",),
 }  # fmt: skip
-"""Keys of a config -> the biases that they switch."""
+"""Key of a config -> the biases that it switches on."""
 
 OUTPUT_WITHOUT_BIAS: Final = ("glm", "glm4", "glm4_moe")
+"""Model types for which these keys do not switch on a bias at the attention's output."""
 
 SIZED: Final = re.compile(
     r"expert|moe|lora|rank|bias|size|dim|num_|^n_|layer|head|config|norm|proj|embed|ssm|conv|mtp|audio|vision|state|inner"
 )
-"""Keys with these parts may change a model's size."""
+"""Unread keys that match this may change a model's size."""
 
 NO_SIZE: Final = re.compile(
     r"original_max_position_embeddings|num_(labels|beams|beam_groups|return_sequences|nextn_predict_layers)|chunk_size_feed_forward|max_window_layers"
@@ -34,11 +34,17 @@ NO_SIZE: Final = re.compile(
     r"|layer_norm_elementwise_affine|num_ln_in_parallel_attn|scale_attn_by_inverse_layer_idx|use_bidirectional_attention"
     r"|(rms|layer)?_?norm_eps(ilon)?|router_jitter_noise|num_local_experts_per.*|moe_router.*|moe_(dropout|use_).*"
 )
+"""Keys that match SIZED but change neither the model's size nor the arithmetic that is counted."""
+
 ATTENTION: Final = ("full_attention", "sliding_attention", "chunked_attention")
 
 
 def shape_of_config(facts: ModelFacts, name: str) -> ModelShape:
-    """Return the shape of the config.json in *facts*. Raise ModelFileError for what is unknown, by its key."""
+    """Return the shape of the model with the config.json *facts*, called *name*.
+
+    Raise ModelFileError if the model is of an unknown type, or if a key may change its size in an
+    unknown way.
+    """
     kind = str(facts.first("model_type")[1])
     if "vision_config" in facts.values or kind not in FAMILIES:
         if "text_config" in facts.values:
@@ -62,19 +68,22 @@ def shape_of_config(facts: ModelFacts, name: str) -> ModelShape:
         raise facts.wrong("num_key_value_heads", kv_heads, f"a divisor of {heads} heads")
     shape = _counted(facts, family, shape, kind)
     _check_all_read(facts)
-    return replace(shape, **densities(facts))
+    return shape
 
 
 def _counted(facts: ModelFacts, family: ModelFamily, shape: ModelShape, kind: str) -> ModelShape:
-    """Return *shape* with the weights that *facts* say."""
-    s, biases = shape, set(family.biases)
-    for key, switched in BIASES.items():
+    """Return *shape* with the numbers of weights that follow from *facts* and *family*."""
+    s = shape
+    biases = set(family.biases)
+    for key, places in BIASES.items():
         if facts.first(key)[1] is not None:
-            given = [one for one in switched if one != "output" or kind not in OUTPUT_WITHOUT_BIAS]
-            biases = biases.union(given) if facts.flag(key) else biases.difference(given)
+            switched = [one for one in places if one != "output" or kind not in OUTPUT_WITHOUT_BIAS]
+            biases = biases.union(switched) if facts.flag(key) else biases.difference(switched)
     norm = s.width * (1 + ("norm" in biases))
-    heads, kv = s.heads * s.head_size, s.kv_heads * s.head_size
+    heads = s.heads * s.head_size
+    kv = s.kv_heads * s.head_size
     others = family.norms * norm + ("qkv" in biases) * (heads + 2 * kv) + ("output" in biases) * s.width
+    # In a parallel block of StableLM, attention and MLP share one norm.
     shared_norms = facts.flag("use_parallel_residual") and kind == "stablelm"
     others -= shared_norms * norm
     qk_norm = family.qk_norm
@@ -98,13 +107,19 @@ def _counted(facts: ModelFacts, family: ModelFamily, shape: ModelShape, kind: st
 
 
 def _latent(facts: ModelFacts, s: ModelShape, others: int) -> tuple[ModelShape, int, int]:
-    """Return the shape, the matrices and the other weights of a layer with latent attention, as DeepSeek's."""
-    rank, rotated = facts.count("kv_lora_rank"), facts.count("qk_rope_head_dim", default=64)
-    plain, value = facts.count("qk_nope_head_dim", default=128), facts.count("v_head_dim", default=128)
+    """Return (shape with DeepSeek's latent attention, its attention weights, its other weights).
+
+    Both numbers are per layer. The latter is *others* plus the norms of the latent vectors.
+    """
+    rank = facts.count("kv_lora_rank")
+    rotated = facts.count("qk_rope_head_dim", default=64)
+    plain = facts.count("qk_nope_head_dim", default=128)
+    value = facts.count("v_head_dim", default=128)
     query_rank = facts.count("q_lora_rank", default=0, least=0)
     query = query_rank * (s.width + s.heads * (plain + rotated)) or s.width * s.heads * (plain + rotated)
     attention = query + s.width * (rank + rotated) + rank * s.heads * (plain + value) + s.heads * value * s.width
-    # All heads share the latent vector that is cached, and a pair of tokens costs what half of both sizes would.
+    # All heads share the latent vector in the cache. The cost per pair of tokens is that of heads
+    # whose size is the mean of the query's and the value's size.
     shape = replace(s, kv_heads=1, head_size=(plain + rotated + value) // 2, cached=rank + rotated)
     return shape, attention, others + rank + query_rank
 
@@ -112,8 +127,12 @@ def _latent(facts: ModelFacts, s: ModelShape, others: int) -> tuple[ModelShape, 
 def _with_experts(
     facts: ModelFacts, family: ModelFamily, s: ModelShape, counts: WeightCounts, biases: set[str]
 ) -> WeightCounts:
-    """Return *counts* with experts in the layers that have them, and the MLP of *counts* in the others."""
-    experts = facts.count("num_local_experts", "num_experts", "n_routed_experts", "moe_num_experts")
+    """Return *counts* with the feed-forward weights of a mixture of experts.
+
+    Layers with experts have routers, shared experts and routed experts; the other layers have a
+    dense feed-forward network.
+    """
+    experts = facts.count("num_local_experts", "num_experts", "n_routed_experts", "moe_num_experts", most=MOST_EXPERTS)
     active = facts.count("num_experts_per_tok", "experts_per_token", "moe_k", most=experts)
     each = facts.count("moe_intermediate_size", default=s.ffn_width)
     dense_width = facts.count("intermediate_size_mlp", default=s.ffn_width)
@@ -127,7 +146,8 @@ def _with_experts(
     key, dense = facts.first("mlp_only_layers")
     if dense is not None and not isinstance(dense, list):
         raise facts.wrong(key, dense, "a list of layers")
-    sparse = sum(i >= first and (i + 1) % step == 0 and i not in (dense or ()) for i in range(s.layers))
+    without = {layer for layer in dense or () if type(layer) is int}
+    sparse = sum(i >= first and (i + 1) % step == 0 and i not in without for i in range(s.layers))
     one = 3 * s.width * each + ("experts" in biases) * (2 * each + s.width)
     router = experts * (s.width + family.router_bias + ("experts" in biases))
     feed = (s.layers - sparse) * 3 * s.width * dense_width + sparse * (3 * s.width * shared + gate + router)
@@ -135,7 +155,7 @@ def _with_experts(
 
 
 def _check_all_read(facts: ModelFacts) -> None:
-    """Raise ModelFileError for a key that may change the size or the arithmetic, and that nothing here has read."""
+    """Raise ModelFileError for an unread key that may change the size or the arithmetic."""
     key, kinds = facts.first("layer_types")
     if kinds is not None and not (isinstance(kinds, list) and set(map(str, kinds)) <= set(ATTENTION)):
         raise facts.wrong(key, kinds, f"layers of {', '.join(ATTENTION)}")

@@ -1,4 +1,4 @@
-"""The families of decoders that are counted: all else is refused by name."""
+"""The families of decoders with known weights. Models of other families are refused."""
 
 from __future__ import annotations
 
@@ -10,11 +10,14 @@ ALL: Final = ("qkv", "output", "mlp", "norm")
 
 @dataclass(frozen=True)
 class ModelFamily:
-    """How the decoders of one `model_type` differ from Llama's layers, unless a config says otherwise.
+    """Differences between the decoders of a `model_type` and Llama; a config may override them.
 
-    *norms* are those of the model's width in a layer; a query and a key have one, too, of a head's size or of all
-    heads'. *biases*: of the named matrices. *router_bias*: a number per expert. *learned* positions: rows besides the
-    context's. *dense*: the first layers without experts; *shared*: the experts of every token.
+    *norms* is the number of norms of the model's width in a layer. With *qk_norm*, queries and keys
+    have norms as well, of the size of one head or of all heads. *biases* are the matrices with a
+    bias. With *router_bias*, the router has an additional number per expert. *learned* is the
+    number of learned positions in addition to the context, or None if positions are not learned.
+    *dense* is the number of first layers without experts, *shared* the number of experts that every
+    token uses. With *sinks*, attention has an additional number per head.
     """
 
     tied: bool = False
@@ -86,4 +89,4 @@ ARCHITECTURES: Final = (
     "internlm2", "baichuan", "nemotron", "orion", "minicpm", "dots1", "ernie4_5", "ernie4_5-moe",
     "hunyuan-dense", "hunyuan-moe", "seed_oss", "arcee", "minimax-m2", "bailingmoe", "bailingmoe2", "xverse",
 )  # fmt: skip
-"""`general.architecture` of GGUF files: their tensors say how they count."""
+"""Known values of `general.architecture` in GGUF files, which list the shapes of all tensors."""

@@ -1,4 +1,4 @@
-"""The header of a model, of any format: its shape, its facts, and its tensors."""
+"""The header of a model in any format: its shape, its metadata, and its tensors."""
 
 from __future__ import annotations
 
@@ -11,13 +11,23 @@ from simcluster.lm.files.error import ModelFileError, shown
 from simcluster.lm.files.pieces import FileTensor
 from simcluster.lm.plan.shape import ModelShape
 
-MOST, MOST_LAYERS, MOST_CONTEXT, MOST_NAME = 10**7, 1024, 2**31, 60
-"""Limits on the numbers of a shape, its layers, its context, and the characters of its name: no model exceeds them."""
+MOST = 10**7
+MOST_LAYERS = 1024
+MOST_EXPERTS = 4096
+MOST_CONTEXT = 2**31
+MOST_NAME = 60
+"""Limits on the numbers of a shape, its layers, its experts, its context, and the length of a name.
+
+No known model exceeds them.
+"""
 
 
 @dataclass(frozen=True)
 class ModelFacts:
-    """The *values* of a model's *file*, by key; reading one remembers its key in *read*. *prefix*: that of all keys."""
+    """The *values* in a model's *file*, by key.
+
+    *read* collects the keys that have been read. *prefix* is prepended to every key.
+    """
 
     file: Path
     values: Mapping[str, Any]
@@ -25,13 +35,16 @@ class ModelFacts:
     read: set[str] = field(default_factory=set)
 
     def first(self, *keys: str) -> tuple[str, Any]:
-        """Return the first of *keys* with a value, and that; the first one and None if none has."""
+        """Return (key, value) of the first of *keys* that has a value, or (first key, None)."""
         names = [self.prefix + key for key in keys]
         self.read.update(names)
         return next(((key, self.values[key]) for key in names if self.values.get(key) is not None), (names[0], None))
 
     def count(self, *keys: str, default: int | None = None, least: int = 1, most: int = MOST) -> int:
-        """Return the whole number at the first of *keys*. Raise ModelFileError for another value."""
+        """Return the whole number at the first of *keys* with a value, else *default*.
+
+        Raise ModelFileError for a value that is not a whole number from *least* to *most*.
+        """
         key, found = self.first(*keys)
         found = default if found is None else found
         if type(found) is not int or not least <= found <= most:
@@ -44,12 +57,15 @@ class ModelFacts:
             raise self.wrong(key, found, "true or false")
         return default if found is None else found
 
-    def positive(self, *keys: str, default: object) -> float:
-        """Return the number above 0 at the first of *keys*, as a float."""
+    def positive(self, *keys: str, default: object, most: float = 1e300) -> float:
+        """Return the positive number at the first of *keys* with a value, else *default*.
+
+        Raise ModelFileError for a value that is not a number above 0 and at most *most*.
+        """
         key, found = self.first(*keys)
         found = default if found is None else found
-        if isinstance(found, bool) or not isinstance(found, (int, float)) or not 0 < found < 1e300:
-            raise self.wrong(key, found, "a number above 0")
+        if isinstance(found, bool) or not isinstance(found, (int, float)) or not 0 < found <= most:
+            raise self.wrong(key, found, "a number above 0" + f", at most {most:,}" * (most < 1e300))
         return float(found)
 
     def wrong(self, key: str, found: object, expected: str) -> ModelFileError:
@@ -59,8 +75,10 @@ class ModelFacts:
 
 @dataclass(frozen=True)
 class ModelHeader:
-    """A model's *shape*; its *facts*, of a GGUF file if *is_gguf*, else of a config.json; and its *tensors* by name,
-    none if there is nothing but a config.json.
+    """A model's *shape*, the *facts* of its file, and its *tensors* by name.
+
+    The facts come from a GGUF file if *is_gguf*, otherwise from a config.json. *tensors* is empty
+    if there is only a config.json.
     """
 
     shape: ModelShape
@@ -70,5 +88,5 @@ class ModelHeader:
 
 
 def printable(name: object) -> str:
-    """Return *name*, which may come from a file, as a shape has it: short, and nothing but characters to print."""
+    """Return *name*, which may come from a file, shortened and without unprintable characters."""
     return "".join(filter(str.isprintable, str(name)))[:MOST_NAME] or "model"

@@ -1,4 +1,4 @@
-"""The header of a model in a GGUF file, or in the files that one was split into."""
+"""The header of a model in a GGUF file, or in several files if the model is split."""
 
 from __future__ import annotations
 
@@ -11,18 +11,26 @@ from typing import Any, Final
 from simcluster.errors import nearest
 from simcluster.lm.files.error import ModelFileError, refusing, shown
 from simcluster.lm.files.gguf import read_header
-from simcluster.lm.files.pieces import FileTensor, check_inside
+from simcluster.lm.files.pieces import FileTensor, check_apart, check_inside
 from simcluster.lm.headers.families import ARCHITECTURES
-from simcluster.lm.headers.header import MOST, MOST_CONTEXT, MOST_LAYERS, ModelFacts, ModelHeader, printable
+from simcluster.lm.headers.header import (
+    MOST,
+    MOST_CONTEXT,
+    MOST_EXPERTS,
+    MOST_LAYERS,
+    ModelFacts,
+    ModelHeader,
+    printable,
+)
 from simcluster.lm.headers.sums import summed, with_sums
 from simcluster.lm.plan.shape import ModelShape, WeightCounts
 
 SPLIT: Final = re.compile(r"(.*)-(\d{5})-of-(\d{5})(\.\w+)")
-"""The names of the files that a model was split into."""
+"""A pattern for the names of the files of a split model."""
 
 
 def parts_of(path: Path) -> list[Path]:
-    """Return the files of which *path* is one, all of them. Raise ModelFileError if one is missing."""
+    """Return the files of the model in *path*. Raise ModelFileError if one of them is missing."""
     split = SPLIT.fullmatch(path.name)
     if split is None:
         return [path]
@@ -35,17 +43,24 @@ def parts_of(path: Path) -> list[Path]:
 
 
 def gguf_header(path: Path, name: str | None = None) -> ModelHeader:
-    """Return the header of the model in *path*. Raise ModelFileError."""
+    """Return the header of the model in *path*. Raise ModelFileError if the model is unusable."""
     values: dict[str, Any] = {}
     tensors: dict[str, FileTensor] = {}
     for part in parts_of(path):
         with refusing(part, "file", "a GGUF file"), part.open("rb") as file:
-            header, length = read_header(file, lists=False), os.fstat(file.fileno()).st_size
-        values = header.facts | values  # the first file has the model's facts
+            header = read_header(file, lists=False)
+            length = os.fstat(file.fileno()).st_size
+        values = header.facts | values  # the first file has the model's metadata
+        own: dict[str, FileTensor] = {}
         for key, one in header.tensors.items():
             with refusing(part, key[:60], "a whole tensor"):
                 check_inside(length, one.offset, one.nbytes)
-                tensors[key] = FileTensor(str(part), one.shape, one.offset, one.nbytes, one.type_name)
+                own[key] = FileTensor(str(part), one.shape, one.offset, one.nbytes, one.type_name)
+        with refusing(part, "file", "tensors that share no bytes"):
+            check_apart(own.values())
+        if twice := own.keys() & tensors.keys():
+            raise ModelFileError(part, min(twice)[:60], "a second one, in another file", "one")
+        tensors |= own
     kind = str(values.get("general.architecture"))
     if kind not in ARCHITECTURES:
         expected = f"a decoder with known weights: {nearest(kind, ARCHITECTURES)}"
@@ -57,8 +72,10 @@ def gguf_header(path: Path, name: str | None = None) -> ModelHeader:
 
 def _shape(facts: ModelFacts, tensors: dict[str, FileTensor], name: str) -> ModelShape:
     layers = facts.count("block_count", most=MOST_LAYERS)
+    # The last layers may only guess further tokens: an answer does not need them.
     layers -= facts.count("nextn_predict_layers", default=0, least=0, most=layers - 1)
-    width, heads = facts.count("embedding_length"), facts.count("attention.head_count")
+    width = facts.count("embedding_length")
+    heads = facts.count("attention.head_count")
     kv_heads = facts.count("attention.head_count_kv", default=heads)
     key_size = facts.count("attention.key_length_mla", "attention.key_length", default=max(1, width // heads))
     value_size = facts.count("attention.value_length_mla", "attention.value_length", default=key_size)
@@ -71,7 +88,7 @@ def _shape(facts: ModelFacts, tensors: dict[str, FileTensor], name: str) -> Mode
     if heads % kv_heads:
         raise facts.wrong(f"{facts.prefix}attention.head_count_kv", kv_heads, f"a divisor of {heads} heads")
     sums = summed(tensors, layers, facts.file)
-    experts = facts.count("expert_count", default=1) if sums.counts["routed"] else 1
+    experts = facts.count("expert_count", default=1, most=MOST_EXPERTS) if sums.counts["routed"] else 1
     active = facts.count("expert_used_count", most=experts) if sums.counts["routed"] else 1
     shape = ModelShape(
         name, layers, width, heads, 1 if latent else kv_heads, (key_size + value_size) // 2, feed, table.shape[0],

@@ -1,4 +1,7 @@
-"""The tensors of a model's files, summed by what reads them. Names are those of GGUF and of Hugging Face."""
+"""The tensors of a model's files, summed by the part of the model that uses them.
+
+The tensors may have GGUF's or Hugging Face's names.
+"""
 
 from __future__ import annotations
 
@@ -13,16 +16,16 @@ from simcluster.lm.files.pieces import FileTensor
 from simcluster.lm.plan.shape import ModelShape
 
 MOST_OFF: Final = 0.001
-"""How far the weights of a config.json may be from those of the tensors, as a share."""
+"""Maximum relative difference between the numbers of weights by config.json and by the tensors."""
 
 FLOATS: Final = ("F64", "F32", "F16", "BF16", "F8_E4M3", "F8_E5M2")
-"""Types of safetensors with a number for every weight; others pack several."""
+"""Types of safetensors with one number per weight; numbers of other types pack several weights."""
 
 LAYER: Final = re.compile(r"(?:^|\.)(?:layers|blocks|blk|h)\.(\d+)\.(.+)")
 IN_LAYER: Final = (
     ("left out", r"inv_freq|masked_bias|rotary_emb|^(attn|attention)\.bias$"),  # masks, as GPT-2's files have
     ("others", r"norm|(^|\.)ln_|sinks"),
-    ("routed", r"\.experts\.|_exps\b|ffn_(gate|up|down)\.\d+\.|sparse_moe\.(in|out)put_linear"),
+    ("routed", r"\.experts\.|switch_mlp|_exps\b|ffn_(gate|up|down)\.\d+\.|sparse_moe\.(in|out)put_linear"),
     ("attention", r"^(\w+\.)?(self_)?att"),
     ("feed", r"mlp|ffn|feed_forward|moe|fc\d|exp_probs|shared_expert"),
 )
@@ -32,23 +35,27 @@ OUTSIDE: Final = (
     ("first", r"wpe|embed_positions|position_embd|embd_norm|embeddings_layernorm"),
     ("last", r"norm|ln_f|rope_|^output\.bias"),
 )
-"""What reads a tensor -> the names of its tensors in a layer, without the layer, and outside of the layers."""
+"""(part of a model, pattern of its tensors' names), for tensors in a layer and outside layers."""
 
 
 @dataclass(frozen=True)
 class TensorSums:
-    """Counts and bytes of all tensors by what reads them."""
+    """The numbers and the bytes of all weights, by the part of the model that uses them."""
 
     counts: Mapping[str, int]
     nbytes: Mapping[str, int]
 
 
 def summed(tensors: Mapping[str, FileTensor], layers: int, file: object) -> TensorSums:
-    """Return the sums of *tensors*, by name, of a model with *layers*. Further layers, which guess, count as an end.
+    """Return the sums of *tensors*, which maps names to tensors, of a model with *layers* layers.
 
-    Raises ModelFileError, about *file*, for a tensor that no known decoder has, and for a layer that lacks one.
+    Additional layers, which guess further tokens, count as "last". Raise ModelFileError, about
+    *file*, if a tensor belongs to no known decoder, or if a layer lacks a tensor that similar
+    layers have.
     """
-    counts, nbytes, names = Counter[str](), Counter[str](), defaultdict[int, set[str]](set)
+    counts = Counter[str]()
+    nbytes = Counter[str]()
+    names = defaultdict[int, set[str]](set)
     for name, place in tensors.items():
         role, layer, rest = _role(name)
         if layer is not None and layer >= layers:
@@ -66,7 +73,7 @@ def summed(tensors: Mapping[str, FileTensor], layers: int, file: object) -> Tens
 
 
 def with_sums(shape: ModelShape, sums: TensorSums) -> ModelShape:
-    """Return *shape* with the counts of *sums*, which are those of the weights."""
+    """Return *shape* with the counts and bytes of *sums*, where each number is one weight."""
     assert shape.counts is not None, "it has the numbers of experts"
     names = ("attention", "feed", "others", "first", "last", "routed")
     counts = replace(shape.counts, **{name: sums.counts[name] for name in names})
@@ -74,13 +81,17 @@ def with_sums(shape: ModelShape, sums: TensorSums) -> ModelShape:
 
 
 def measured(shape: ModelShape, tensors: Mapping[str, FileTensor], file: object) -> ModelShape:
-    """Return *shape*, of a config, as the *tensors* have it. Raise ModelFileError if they contradict it."""
+    """Return *shape*, which comes from a config, with the counts and bytes of *tensors*.
+
+    Raise ModelFileError, about *file*, if *tensors* contradict the config.
+    """
     sums = summed(tensors, shape.layers, file)
     tied = not sums.counts["head"]
     if tied and not shape.tied:
         raise ModelFileError(file, "lm_head.weight", "no such tensor", "one, as tie_word_embeddings is not true")
     shape = replace(shape, tied=tied)
     if any(one.kind not in FLOATS for one in tensors.values()):
+        # A number may pack several weights, so only the bytes are used.
         return _with_bytes(shape, sums)
     total = sum(sums.counts.values())
     if abs(total - shape.weights) > MOST_OFF * shape.weights:
@@ -90,7 +101,8 @@ def measured(shape: ModelShape, tensors: Mapping[str, FileTensor], file: object)
 
 def _with_bytes(shape: ModelShape, sums: TensorSums) -> ModelShape:
     """Return *shape* with the bytes per weight of *sums*."""
-    parts, nbytes = shape.parts, sums.nbytes
+    parts = shape.parts
+    nbytes = sums.nbytes
     tables = (2 - shape.tied) * shape.vocabulary * shape.width
     plain = sum(nbytes[name] for name in ("attention", "feed", "others", "first", "last"))
     return replace(
@@ -102,14 +114,21 @@ def _with_bytes(shape: ModelShape, sums: TensorSums) -> ModelShape:
 
 
 def _role(name: str) -> tuple[str | None, int | None, str]:
-    """Return what reads the tensor *name*, its layer, and its name there."""
+    """Return (part of the model that uses the tensor *name*, layer of the tensor, its name there).
+
+    The part is None if it is unknown, and the layer is None outside layers.
+    """
     layer = LAYER.search(name)
+    # A file may contain any name, so only the first 6 digits of a layer's number are read.
     table, number, rest = (OUTSIDE, None, name) if layer is None else (IN_LAYER, int(layer[1][:6]), layer[2])
     return next((role for role, names in table if re.search(names, rest)), None), number, rest
 
 
 def _complete(names: Mapping[int, set[str]], layers: int, file: object) -> None:
-    """Raise ModelFileError for a layer without a tensor that all like it have: those with experts, or without."""
+    """Raise ModelFileError if a layer lacks a tensor that other layers of its kind have.
+
+    The two kinds are layers with experts and layers without.
+    """
     like: dict[bool, set[str]] = defaultdict(set)
     for found in names.values():
         like[_has_experts(found)] |= found

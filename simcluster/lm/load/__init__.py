@@ -1,1 +1,1 @@
-"""The load of a server: arrivals, lengths, traces, and the latencies of the answers."""
+"""The load on a server: arrivals, lengths and traces of requests, and latencies of answers."""

@@ -1,4 +1,4 @@
-"""Requests over time: a renewal process with gamma intervals, which is a Poisson process at burstiness 1."""
+"""Requests over time: a renewal process with gamma intervals (Poisson at burstiness 1)."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ from simcluster.lm.load.lengths import Length
 from simcluster.rng import numpy_stream
 
 MOST_REQUESTS: Final = 10**6
-"""Limit on the requests of a load."""
+"""Limit on the number of requests of a load."""
 
 
 @dataclass(frozen=True, slots=True)
 class OfferedRequest:
-    """A request of a load: when it arrives, the tokens of its prompt, and those of its answer."""
+    """A request of a load: its time of arrival, and the lengths of its prompt and answer."""
 
     arrival_s: float
     prompt_tokens: int
@@ -26,9 +26,10 @@ class OfferedRequest:
 
 
 def intervals_s(rate_per_s: float, count: int, burstiness: float, random: np.random.Generator) -> np.ndarray:
-    """Return *count* intervals with the mean 1 / rate and the squared coefficient of variation 1 / *burstiness*.
+    """Return *count* random intervals with mean 1 / rate and squared variation 1 / *burstiness*.
 
-    At burstiness 1 they are exponential; below 1 requests come in bursts, above 1 more regularly.
+    At burstiness 1 the intervals are exponential. Below 1 requests come in bursts; above 1 they
+    come more regularly. The squared variation is the square of standard deviation / mean.
     """
     if math.isinf(rate_per_s):
         return np.zeros(count)
@@ -38,9 +39,10 @@ def intervals_s(rate_per_s: float, count: int, burstiness: float, random: np.ran
 def offered(
     rate_per_s: float, count: int, prompt: Length, output: Length, seed: int = 0, burstiness: float = 1.0
 ) -> list[OfferedRequest]:
-    """Return *count* requests; the first arrives after one interval. An infinite rate lets all arrive at 0.
+    """Return *count* requests, the first of them after one interval.
 
-    Intervals and lengths have streams of random numbers each: another rate offers the same requests.
+    With an infinite rate, all requests arrive at 0 s. Intervals and lengths draw from separate
+    random streams, so a load at another rate has the same lengths.
     """
     arrivals_s = np.cumsum(intervals_s(rate_per_s, count, burstiness, numpy_stream(seed, "load", "intervals")))
     prompts = prompt.draw(count, numpy_stream(seed, "load", "prompts"))
@@ -49,7 +51,7 @@ def offered(
 
 
 def at_rate(requests: Sequence[OfferedRequest], rate_per_s: float) -> list[OfferedRequest]:
-    """Return *requests* with intervals stretched or shortened to the mean 1 / rate; their pattern stays."""
+    """Return *requests* with all intervals scaled by one factor, to a mean of 1 / rate."""
     span_s = requests[-1].arrival_s
     factor = (len(requests) - 1) / (rate_per_s * span_s) if span_s > 0 else 1.0
     return [replace(one, arrival_s=one.arrival_s * factor) for one in requests]

@@ -1,4 +1,4 @@
-"""Lengths of prompts and answers in tokens: fixed, or drawn from a distribution."""
+"""Lengths of prompts and answers in tokens, either fixed or drawn from a distribution."""
 
 from __future__ import annotations
 
@@ -18,20 +18,23 @@ FORMS: Final[Mapping[str, tuple[str, ...]]] = {
     "geometric": ("mean",),
     "lognormal": ("median", "sigma"),
 }
-"""Distribution -> its numbers, in the order of its text `KIND:NUMBER:...`; a bare number is fixed."""
+"""Distribution -> names of its parameters, in the order in which `KIND:NUMBER:...` gives them.
+
+A number without a kind is a fixed length.
+"""
 
 _EXAMPLES: Final = "N, uniform:LEAST:MOST, geometric:MEAN or lognormal:MEDIAN:SIGMA"
 
 
 @dataclass(frozen=True)
 class Length:
-    """A distribution of whole numbers from 1 to MOST_TOKENS; values outside are moved to the nearer end."""
+    """A distribution of whole numbers. Drawn numbers are clipped to the range 1 to MOST_TOKENS."""
 
     kind: str
     numbers: tuple[float, ...]
 
     def draw(self, count: int, random: np.random.Generator) -> list[int]:
-        """Return *count* lengths."""
+        """Return *count* random lengths."""
         if self.kind == "fixed":
             return [int(self.numbers[0])] * count
         if self.kind == "uniform":
@@ -50,16 +53,19 @@ def fixed(tokens: int) -> Length:
 
 
 def length_of(text: str, option: str) -> Length:
-    """Return the distribution that *text*, given for *option*, describes. Raise UsageError."""
+    """Return the distribution described by *text*, the value of *option*.
+
+    Raise UsageError with all problems if *text* is malformed or a number is out of range.
+    """
     kind, *words = text.split(":") if ":" in text else ("fixed", text)
     if kind not in FORMS:
-        raise UsageError(Problem(option, f"unknown distribution {kind[:40]!r}", nearest(kind, FORMS)))
+        raise UsageError(option, f"unknown distribution {kind[:40]!r}", nearest(kind, FORMS))
     try:
         numbers = tuple(float(word) for word in words)
     except ValueError:
         numbers = ()
     if len(numbers) != len(FORMS[kind]):
-        raise UsageError(Problem(option, repr(text[:80]), _EXAMPLES))
+        raise UsageError(option, repr(text[:80]), _EXAMPLES)
     problems = []
     for name, number in zip(FORMS[kind], numbers, strict=True):
         whole = kind in ("fixed", "uniform")

@@ -1,4 +1,4 @@
-"""The figures of a whole load: distributions of latencies, throughput, goodput, and failures by kind."""
+"""The figures of a whole load: latencies, throughput, goodput, and failures by kind."""
 
 from __future__ import annotations
 
@@ -14,7 +14,10 @@ from simcluster.lm.load.answers import AnsweredRequest, Objectives
 
 @dataclass(frozen=True)
 class Distribution:
-    """Mean, median, standard deviation and percentiles (linear, as numpy's) of a latency in seconds."""
+    """Mean, median, standard deviation and percentiles of a latency in seconds.
+
+    Percentiles are interpolated linearly, as in numpy.
+    """
 
     mean: float
     median: float
@@ -24,7 +27,7 @@ class Distribution:
 
 
 def distribution(values: Iterable[float]) -> Distribution | None:
-    """Return the distribution of *values*; None without any."""
+    """Return the distribution of *values*, or None if there are none."""
     found = np.fromiter(values, float)
     if not found.size:
         return None
@@ -34,10 +37,11 @@ def distribution(values: Iterable[float]) -> Distribution | None:
 
 @dataclass(frozen=True)
 class LoadFigures:
-    """The figures of a load. Latencies, tokens and rates are of completed requests only.
+    """The figures of a load. Latencies, tokens and rates cover completed requests only.
 
-    *duration_s* is from the first arrival to the last end, also of failed requests. *mean_in_system* is the mean number
-    of requests between arrival and end in that time.
+    *duration_s* is the time from the first arrival to the last end of any request, even a failed
+    one. *mean_in_system* is the mean number of requests in that time that have arrived but not
+    ended.
     """
 
     requests: int
@@ -58,11 +62,11 @@ class LoadFigures:
         return self.requests - self.completed
 
     def per_s(self, count: float | None) -> float | None:
-        """Return the rate of *count* over the duration; None for a load without one."""
+        """Return *count* per second of the duration; None without a count or a duration."""
         return count / self.duration_s if count is not None and self.duration_s > 0 else None
 
     def to_dict(self) -> dict[str, Any]:
-        """Return everything as JSON has it."""
+        """Return all figures as JSON-compatible values."""
         return {
             **asdict(self),
             "failed": self.failed,
@@ -74,7 +78,7 @@ class LoadFigures:
 
 
 def figures(answers: Sequence[AnsweredRequest], objectives: Objectives | None = None) -> LoadFigures:
-    """Return the figures of *answers*; goodput only with *objectives*."""
+    """Return the figures of *answers*, with the goodput if *objectives* are given."""
     done = [one for one in answers if not one.error]
     duration_s = max((one.end_s for one in answers), default=0.0) - min((one.arrival_s for one in answers), default=0.0)
     waits_s = sum(one.e2el_s for one in answers)

@@ -11,7 +11,7 @@ COLUMNS = ("mean", "median", "std", "p90", "p99")
 
 
 def lines(found: LoadFigures) -> Iterator[str]:
-    """Yield the lines of the table."""
+    """Yield the lines of a table with the figures *found*."""
     kinds = ", ".join(f"{count:,} {kind}" for kind, count in found.errors.items())
     failed = f", {found.failed:,} failed ({kinds})" if found.failed else ""
     yield f"{found.requests:,} requests in {found.duration_s:.4g} s: {found.completed:,} completed{failed}"

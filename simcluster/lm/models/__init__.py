@@ -1,1 +1,1 @@
-"""The models that answer: decoders, their weights from files, tokens and sampling."""
+"""The models that answer: shares of transformers models, with weights from files."""

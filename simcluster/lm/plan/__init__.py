@@ -1,1 +1,4 @@
-"""Predict where a language model should run before anything is loaded: closed forms on a topology, no simulation."""
+"""Predict where a language model should run, from closed forms and without a simulation.
+
+No weights are loaded.
+"""

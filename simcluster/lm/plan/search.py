@@ -1,27 +1,31 @@
-"""The best pipelines of a shelf: every order of a few nodes, a local search over the orders of many."""
+"""The best pipelines on a cluster: try all orders of a few nodes, or search locally among many."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from itertools import permutations
 
-from simcluster.lm.plan.shelf import ClusterModelCosts, LayerCut
+from simcluster.lm.plan.cluster_model_costs import ClusterModelCosts, LayerCut
 from simcluster.topology.model.orders import moves
 
 EXACT = 6
-"""Up to this number of workers, every order is tried."""
+"""Every order of the workers is tried if there are at most this many."""
 
 MOST = 10_000
-"""Limit on the stages of all orders that a search among more workers tries."""
+"""Limit on a local search: the total number of stages in all orders that it tries."""
 
 
 class PipelineSearch:
-    """The pipelines of *shelf* for *requests*. *like*: good orders on a similar shelf, near which to search."""
+    """A search for the best pipelines on *shelf* for *requests*.
+
+    *like* has good orders on a similar cluster, from which the search starts.
+    """
 
     def __init__(self, shelf: ClusterModelCosts, requests: int, like: Sequence[tuple[str, ...]] = ()) -> None:
         self._shelf, self._requests = shelf, requests
         self._tried: dict[tuple[str, ...], LayerCut | None] = {}
-        self._names, self._stages = shelf.names, 0
+        self._names = shelf.names
+        self._stages = 0
         if like or len(self._names) > EXACT:
             self._begin(like)
         else:
@@ -34,7 +38,7 @@ class PipelineSearch:
         return (cut for cut in self._tried.values() if cut is not None)
 
     def best(self) -> Mapping[int, LayerCut]:
-        """Return the fastest cut over each number of nodes on which the model fits; the first tried among equals."""
+        """Return number of stages -> the fastest pipeline with that many; ties go to the first."""
         found: dict[int, LayerCut] = {}
         for cut in self.cuts:
             k = len(cut.order)
@@ -43,7 +47,10 @@ class PipelineSearch:
         return dict(sorted(found.items()))
 
     def _try(self, order: tuple[str, ...]) -> float:
-        """Return the seconds of a token of each request in *order*; infinite if the model does not fit."""
+        """Return the seconds per token of each request in a pipeline with the stages in *order*.
+
+        Return infinity if the model does not fit.
+        """
         if order not in self._tried:
             self._tried[order] = self._shelf.cut(order, self._requests)
             self._stages += len(order)
@@ -51,10 +58,13 @@ class PipelineSearch:
         return cut.token_s if cut is not None else float("inf")
 
     def _begin(self, like: Sequence[tuple[str, ...]]) -> None:
-        """Try *like*, the fastest and the roomiest nodes in the order of the file, each node alone, and moves from the
-        best of all and from the best of each length.
+        """Search locally.
+
+        Start with *like*, with each single node, and with the fastest and the roomiest nodes in the
+        order of the file. Then improve the best order of all, and the best order of each length.
         """
-        names, shelf = self._names, self._shelf
+        names = self._names
+        shelf = self._shelf
         by_speed = sorted(names, key=lambda name: shelf.pace(name, 1).layer_s)
         by_room = sorted(by_speed, key=lambda name: -shelf.room(name, False, False, self._requests))
         for ordered in (by_speed, by_room):
@@ -67,7 +77,7 @@ class PipelineSearch:
             self._improve(cut.order, by_speed, fixed=True)
 
     def _improve(self, best: tuple[str, ...], by_speed: list[str], *, fixed: bool) -> None:
-        """Swap two nodes, replace, drop or insert one, as long as it gains; *fixed*: with as many nodes."""
+        """Swap, replace, drop or insert nodes while that helps; if *fixed*, keep the length."""
         ranks = {name: rank for rank, name in enumerate(self._names)}
         again = True
         while again:

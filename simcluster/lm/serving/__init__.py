@@ -1,1 +1,1 @@
-"""A language model served: the program that nodes run, its front desk, its server."""
+"""Serve a language model: the program that nodes run, the desk for requests, the HTTP server."""

@@ -1,4 +1,4 @@
-"""A load on a cluster: place the model for many requests, offer them at their times, collect the latencies."""
+"""A load on a cluster: place the model, offer each request on arrival, collect the latencies."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from simcluster.lm.load.answers import AnsweredRequest
 from simcluster.lm.load.arrivals import OfferedRequest
 from simcluster.lm.plan.times import Lengths
 from simcluster.lm.request import Request
-from simcluster.lm.serving.on_cluster import ClusterModel
+from simcluster.lm.serving.cluster_model import ClusterModel
 from simcluster.lm.serving.run import ServingResult, answer_all
 from simcluster.lm.serving.setup import Setup
 from simcluster.rng import numpy_stream
@@ -23,15 +23,18 @@ from simcluster.topology import Topology
 NUMERICS: Final = ("none", "real")
 
 AT_ONCE: Final = 8
-"""The requests at once for which the plan ranks placements."""
+"""Limit on the number of concurrent requests for which the plan ranks placements."""
 
 MOST_PROMPTS: Final = 5 * 10**7
-"""Limit on the tokens of all prompts together."""
+"""Limit on the total number of tokens of all prompts."""
 
 
 @dataclass(frozen=True)
 class BenchTarget(ClusterModel):
-    """A model on a cluster, and whether it computes (*numerics* real) or only times are wanted (none)."""
+    """A model on a cluster, which computes if *numerics* is "real".
+
+    If *numerics* is "none", only times are simulated.
+    """
 
     numerics: str = "none"
 
@@ -40,7 +43,7 @@ class BenchTarget(ClusterModel):
         return self.numerics == "none"
 
     def problems(self) -> list[Problem]:
-        """Return what is wrong with *numerics*, whatever the model."""
+        """Return the problems of *numerics*, which do not depend on the model."""
         is_well = self.backend == "sim" or self.numerics == "real"
         checks = (
             (nearest(self.numerics, NUMERICS), self.numerics in NUMERICS),
@@ -51,14 +54,17 @@ class BenchTarget(ClusterModel):
 
 @dataclass(frozen=True)
 class BenchResult:
-    """The *answers* of a load in the order of its requests, kind of a failure -> why, and the cluster's part."""
+    """The *answers* to a load, in the order of its requests, and the result of the *cluster*.
+
+    *details* maps each kind of failure to an explanation.
+    """
 
     answers: list[AnsweredRequest]
     details: dict[str, str]
     cluster: ServingResult
 
     def nodes(self) -> list[dict[str, Any]]:
-        """Return each node's part as JSON has it."""
+        """Return a row per node for JSON: its name, layers, busy time and bytes sent."""
         return [
             {"node": one.node, "layers": one.layers, "busy_s": one.busy_s, "bytes_sent": one.sent_bytes}
             for one in self.cluster.nodes
@@ -72,9 +78,10 @@ def bench_cluster(
     seed: int = 0,
     options: Mapping[str, Any] | None = None,
 ) -> BenchResult:
-    """Return the outcome of *load* on *topology*. Raise UsageError with all that is wrong, RunError if a node is lost.
+    """Offer *load* to a cluster on *topology* and return the result; *options* are the backend's.
 
-    Prompts are random tokens, and answers are as long as *load* says: no token ends one. *options* are the backend's.
+    Prompts are random tokens. No token ends an answer, so answers have the lengths that *load*
+    states. Raise UsageError with all problems, and RunError if a node is lost.
     """
     setup = _setup(served, topology, load)
     details, requests = dict[str, str](), list[Request]()
@@ -85,7 +92,7 @@ def bench_cluster(
         else:
             requests.append(replace(request, arrival_s=one.arrival_s))
     if not requests:
-        raise UsageError(Problem("--prompt-tokens", "no request that can be answered", details["refused"]))
+        raise UsageError("--prompt-tokens", "no request that can be answered", details["refused"])
     setup = replaced(setup, requests=tuple(requests))
     found = answer_all(setup, topology, backend=served.backend, seed=seed, options=options)
     return BenchResult([_answer(one, number, found) for number, one in enumerate(load)], details, found)
@@ -107,7 +114,7 @@ def _columns(load: Sequence[OfferedRequest]) -> tuple[list[int], list[int]]:
 
 
 def _prompt(served: BenchTarget, setup: Setup, one: OfferedRequest, number: int, seed: int) -> tuple[int, ...]:
-    """Return random tokens; without numerics any, because only their number counts."""
+    """Return random tokens as the prompt of request *number*; zeros if only times are wanted."""
     if served.is_timed:
         return (0,) * one.prompt_tokens
     random = numpy_stream(seed, "load", "tokens", str(number))
@@ -115,7 +122,7 @@ def _prompt(served: BenchTarget, setup: Setup, one: OfferedRequest, number: int,
 
 
 def _answer(one: OfferedRequest, number: int, found: ServingResult) -> AnsweredRequest:
-    """Return the answer to request *number*, in seconds since the load began."""
+    """Return the answer to request *number*; its times are in seconds since the load began."""
     answer = found.answers.get(str(number))
     if answer is None:
         return AnsweredRequest(one.arrival_s, (), one.arrival_s, one.prompt_tokens, 0, "refused")

@@ -1,25 +1,40 @@
-"""The texts of an opened model, as a server needs them."""
+"""The tokenizer and the chat template of an opened model, for a server."""
 
 from __future__ import annotations
 
-from functools import partial
+from collections.abc import Mapping
+from functools import cached_property, partial
+from typing import Any
 
-from simcluster.errors import Problem, UsageError
+from simcluster.errors import UsageError
 from simcluster.lm.models.model_file import ModelFile
-from simcluster.lm.models.tokenizer import Detokenizer
+from simcluster.lm.text.grammar import GrammarTokens
+from simcluster.lm.text.tokens import Detokenizer
 
 
 class FileLanguage:
-    """The tokenizer and the chat template of *file*. Raises UsageError for one without a tokenizer."""
+    """The tokenizer and chat template of *file*. Raise UsageError if *file* has no tokenizer."""
 
     def __init__(self, file: ModelFile) -> None:
         if file.tokenizer is None:
-            raise UsageError(Problem("--model", f"{file.name} without a tokenizer", "one with it"))
-        tokens, self._chat, self.ends = file.tokenizer, file.chat, file.ends
-        self.encode, self.decode, self.octets = tokens.encode, tokens.decode, tokens.octets
+            raise UsageError("--model", f"{file.name} without a tokenizer", "one with it")
+        self._tokens = tokens = file.tokenizer
+        self._vocabulary = file.shape.vocabulary
+        self._chat = file.chat
+        self.ends = file.ends
+        self.encode = tokens.prompt
+        self.decode = tokens.decode
+        self.octets = tokens.octets
         self.decoder = partial(Detokenizer, tokens)
         self.has_chat = file.chat is not None
 
     def render(self, messages: list[dict[str, str]]) -> list[int]:
         assert self._chat is not None, "asked only if it has one"
         return self._chat.render(messages)
+
+    def json_grammar(self, schema: Mapping[str, Any], *, or_text: bool = False) -> str:
+        return self._grammars.json(schema, or_text=or_text)
+
+    @cached_property
+    def _grammars(self) -> GrammarTokens:
+        return GrammarTokens(self._tokens, self.ends, self._vocabulary)

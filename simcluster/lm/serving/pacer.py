@@ -1,7 +1,8 @@
-"""The pacer of a simulated server: virtual time follows real time, and is at most a tick ahead.
+"""The pacer of a simulated server: virtual time follows real time, at most a tick ahead.
 
-Where this machine computes slower than the simulated cluster would, virtual time falls behind by `RequestBroker.lag_s`.
-It catches up as soon as it can, so a token is never earlier than predicted, counted from when the server was last idle.
+If this machine computes more slowly than the simulated cluster would, virtual time falls behind by
+`RequestBroker.lag_s`, and catches up as soon as it can. So no token comes earlier than predicted,
+counted from the moment at which the server was last idle.
 """
 
 from __future__ import annotations
@@ -11,20 +12,22 @@ import time
 from collections.abc import Callable
 from typing import Final
 
-from simcluster.lm.serving.desk.front import RequestBroker
+from simcluster.lm.serving.desk.request_broker import RequestBroker
 
 TICK_S: Final = 0.01
+"""The interval at which virtual time is compared with real time."""
 
 IDLE_S: Final = 0.5
-"""How long an idle loop is blocked at a time; a request ends it sooner, an interrupt then."""
+"""Limit on how long an idle loop blocks. A request ends the wait; Ctrl-C takes effect after it."""
 
 
 async def pace(
     front: RequestBroker, now: Callable[[], float] = time.monotonic, block: Callable[[float], object] = time.sleep
 ) -> None:
-    """At every tick, let orders in and block this loop's thread until real time reaches virtual time; never return.
+    """At every tick, pass on orders of *front*, and block until real time reaches virtual time.
 
-    Virtual time stands still while no request is open.
+    *block* blocks the thread of the simulation, not only this task. Virtual time stands still while
+    no request is open. This coroutine never returns: cancel its task.
     """
     due_s = now()
     while True:

@@ -1,7 +1,7 @@
 """The serving program: every node runs it in place of an algorithm, on any backend.
 
-A node loads its share of the model, and all wait for each other. The clock of arrivals starts there, at the first node
-of the placement, which has the desk.
+Each node loads its part of the model and waits until all nodes have loaded theirs. Arrivals of
+requests count from that moment, by the clock of the placement's first node, which has the desk.
 """
 
 from __future__ import annotations
@@ -17,17 +17,18 @@ from typing import Final, TypeAlias
 import torch
 
 from simcluster.collectives import barrier, subgroup
-from simcluster.lm.engine.desk import RequestSource, TokenSink
+from simcluster.compute import HOST, DeviceTransport
 from simcluster.lm.engine.engine import Engine
 from simcluster.lm.engine.generate import generate
 from simcluster.lm.engine.generate_tensor import generate_tensor
+from simcluster.lm.engine.request_source import RequestSource, TokenSink
 from simcluster.lm.engine.scheduler import Scheduler
 from simcluster.lm.engine.serve_replicas import serve_replicas
 from simcluster.lm.engine.sharded import EngineShard, RealShard, TimedShard
 from simcluster.lm.engine.stage import RealStage, Stage, TimedStage
-from simcluster.lm.serving.desk.desks import BEGAN, EMPTY, PREFILLED, OfflineRequests, RequestCounter
-from simcluster.lm.serving.parts import file_of, part_of, share_of
-from simcluster.lm.serving.seat import ServingMember
+from simcluster.lm.serving.desk.offline_requests import BEGAN, EMPTY, PREFILLED, OfflineRequests, RequestCounter
+from simcluster.lm.serving.parts import file_of, part_of, processor_device, share_of
+from simcluster.lm.serving.serving_member import ServingMember
 from simcluster.lm.serving.setup import PlacementState, Setup, read_setup
 from simcluster.payload import pack
 from simcluster.process.memory import peak_rss_bytes, return_freed_memory, rss_bytes
@@ -36,15 +37,20 @@ from simcluster.runs.recorder import Recorder
 from simcluster.transport import FREE, Transport
 
 Desk: TypeAlias = Callable[[PlacementState], AbstractAsyncContextManager[tuple[RequestSource, TokenSink]]]
-"""Opens the source and the sink on the first node of a placement, once the model is loaded everywhere, until that group
+"""A function that opens the source and the sink of requests on a placement's first node.
+
+They are open from the moment at which all nodes have loaded the model until that group of nodes
 ends.
 """
 
 WHOLE: Final = ("alone", "replicas")
-"""The kinds of placement in which a node has all layers, and an engine."""
+"""The kinds of placement in which each node has all layers and its own engine."""
 
 DONE: Final = "done"
-"""The tag of the message with which the first node lets all others end: until then each may have to replace it."""
+"""The tag of the message that ends the other nodes.
+
+Until then, each of them stays, because it may have to replace the first node.
+"""
 
 
 def prepare(config_json: str) -> None:
@@ -55,9 +61,9 @@ def prepare(config_json: str) -> None:
 
 
 async def answer(node: Transport, recorder: Recorder, config_json: str) -> NodeRecord:
-    """Answer the requests in *config_json*, a Setup; record the tokens at the first node."""
+    """Answer the requests in *config_json*, a Setup as JSON. The first node records the tokens."""
     setup = read_setup(config_json)
-    given = OfflineRequests(node, setup.requests)
+    given = OfflineRequests(recorder, setup.requests)
     part = ServingPart(recorder, setup)
 
     @asynccontextmanager
@@ -74,38 +80,49 @@ async def answer(node: Transport, recorder: Recorder, config_json: str) -> NodeR
 
 @dataclass(frozen=True)
 class _LoadedPart:
-    """A node's part, *made*, with the scheduler of its engine."""
+    """A node's loaded part of the model, *made*, with the scheduler of its engine."""
 
     made: Stage | EngineShard
     scheduler: Scheduler
 
     def fits(self, setup: Setup) -> bool:
-        """Whether it is a whole model with room for what *setup* asks of one."""
+        """Return whether *setup* can use this part.
+
+        It can if each node holds the whole model, the limits are equal, and there are enough
+        blocks.
+        """
         limits = self.scheduler.limits
         same = replace(limits, blocks=setup.limits.blocks) == setup.limits
         return setup.layout.kind in WHOLE and same and limits.blocks >= setup.limits.blocks
 
 
 class ServingPart:
-    """A node's part of *setup*. *began_s* is when all nodes had loaded first, by the loop's clock; None until then.
+    """The work of a node that serves *setup*. Arrivals count from *began_s*, by the loop's clock.
 
-    An engine over a whole model is kept when the placement changes, with its caches.
+    *began_s* is the moment at which all nodes had loaded the model for the first time, or None
+    until then. If a node holds the whole model, its engine and caches survive a change of the
+    placement.
     """
 
     def __init__(self, recorder: Recorder, setup: Setup) -> None:
-        self._recorder, self._setup = recorder, setup
+        self._recorder = recorder
+        self._setup = setup
         self.began_s: float | None = None
-        self._loading_s, self._prefilled = 0.0, 0
+        self._loading_s = 0.0
+        self._prefilled = 0
         self._whole: _LoadedPart | None = None
 
     async def take(self, node: Transport, desk: Desk) -> NodeRecord:
-        """Serve until the source of *desk* ends; return the filled record."""
+        """Serve on *node* until the source of *desk* ends; return the node's record."""
         setup, recorder = self._setup, self._recorder
+        device = processor_device(setup, node.name)
+        node = node if device == HOST else DeviceTransport(node, device)
         play = partial(self._play, desk=desk)
         if setup.recovery is not None and node.size > 1:
             ranks = setup.layout.ranks
             if recorder.incarnation > 0 and setup.layout.kind in WHOLE and node.rank in ranks:
-                await self._load(node, setup, ranks.index(node.rank))  # before it asks in: the others would wait for it
+                # Load before the node rejoins, because the others do not serve while it joins.
+                await self._load(node, setup, ranks.index(node.rank))
             await ServingMember(node, setup, play, recorder.incarnation).run()
         elif node.rank in setup.layout.ranks:
             await play(node, setup, PlacementState(setup.layout, setup.limits))
@@ -116,7 +133,10 @@ class ServingPart:
         return recorder.finish(None)
 
     async def _play(self, node: Transport, setup: Setup, placed: PlacementState, desk: Desk) -> None:
-        """Serve as one of the nodes of *setup*'s placement, with the numbers that they have for *node*."""
+        """Serve with one placement until its group ends.
+
+        The placement has ranks of *node* in *setup*, and ranks of the whole cluster in *placed*.
+        """
         layout = setup.layout
         others = [rank for rank in range(node.size) if rank not in layout.ranks] if setup.recovery is not None else []
         together = subgroup(node, (*layout.ranks, *others))
@@ -132,7 +152,8 @@ class ServingPart:
             if place > 0:
                 await _answer(node, setup, loaded, None)
                 if setup.recovery is not None:
-                    await node.recv(layout.ranks[0], DONE)  # a replica runs out of orders long before the last answer
+                    # A replica gets its last order long before the others end their last answers.
+                    await node.recv(layout.ranks[0], DONE)
             else:
                 async with desk(placed) as (source, sink):
                     await _with_desk(node, setup, loaded, (source, sink), held)
@@ -146,33 +167,35 @@ class ServingPart:
         self._note("layers", layout.layers[place])
 
     async def _loaded(self, node: Transport, setup: Setup, place: int) -> _LoadedPart:
-        """Return this node's part: the one of the group before, if it is the same, with what is cached there."""
+        """Return this node's part: the previous one, with its caches, if it fits; else load one."""
         if self._whole is not None and self._whole.fits(setup):
             self._whole.scheduler.set_aside()
             return self._whole
         return await self._load(node, setup, place)
 
     async def _load(self, node: Transport, setup: Setup, place: int) -> _LoadedPart:
-        """Load the part of the *place*-th node of the placement."""
+        """Load and return the part of the node at index *place* of the placement."""
         self._whole = None
         record, before_s = self._recorder.record, self._recorder.record.compute_s
         if setup.is_real and not self._loading_s:
             return_freed_memory()
             self._note(EMPTY, rss_bytes() or 0)
         if setup.is_real:
-            share_of.cache_clear()  # of another placement
-        made = await node.compute(part_of, setup, place, cost=FREE)
+            share_of.cache_clear()  # the cache keeps the last placement's weights in memory
+        made = await node.compute(part_of, setup, place, node.name, cost=FREE)
         self._loading_s += record.compute_s - before_s
         self._note("loading_s", self._loading_s)
-        # Prompts of sizes alone would all be equal.
+        # Without numerics, all prompts are zeros: they would seem to share prefixes.
         loaded = _LoadedPart(made, Scheduler(setup.limits, keeps_prefixes=setup.numerics == "real"))
         self._whole = loaded if setup.layout.kind in WHOLE else None
         return loaded
 
     async def _all_ready(self, group: Transport, setup: Setup) -> Mapping[str, int]:
-        """Wait until all of *group* have their parts, those without one too: each may have the desk after a loss.
+        """Wait until all of *group* have loaded, and agree on `began_s`.
 
-        Return, on the first one, the places of the nodes that can continue requests.
+        Nodes without a part wait as well, because any of them may get the desk after a loss. On the
+        first node, return request id -> rank in *group* of the node that can continue it; on
+        others, return {}.
         """
         await barrier(group, "loaded")
         at_s = self._recorder.now()
@@ -184,13 +207,16 @@ class ServingPart:
         return held
 
     async def _tell_first(self, group: Transport, offset_s: float) -> Mapping[str, int]:
-        """Tell the first of *group*, which may have come late, when all had loaded first, by the run's clock, and which
-        requests were set aside here. It returns the places of all of those.
+        """Send `began_s` and the requests set aside here to the first node, which may be a new one.
+
+        Times in messages are by the run's clock, which is the loop's clock plus *offset_s*. On the
+        first node, return request id -> rank in *group*, for the requests of all nodes; on others,
+        return {}.
         """
         own = self._whole.scheduler.aside if self._whole is not None else []
         if group.rank > 0:
             began = {} if self.began_s is None else {"at_s": self.began_s + offset_s}
-            names = torch.tensor(list(json.dumps(own).encode()), dtype=torch.uint8)  # a header is short
+            names = torch.tensor(list(json.dumps(own).encode()), dtype=torch.uint8)  # it may be too long for a header
             await group.send(0, BEGAN, pack(names, **began))
             return {}
         told = [await group.recv(rank, BEGAN) for rank in range(1, group.size)]
@@ -207,7 +233,12 @@ class ServingPart:
 async def _with_desk(
     node: Transport, setup: Setup, loaded: _LoadedPart, desk: tuple[RequestSource, TokenSink], held: Mapping[str, int]
 ) -> None:
-    """Do the first node's part. While no request is there, real nodes record that: a watchdog stops those that hang."""
+    """Answer the requests of *desk* on the first node.
+
+    While no request is open, a real node does an empty piece of work at every heartbeat. Otherwise
+    the watchdog would mistake an idle server for a hung one. Nothing is recorded: a server may be
+    idle for months.
+    """
     attended = RequestCounter(*desk)
     async with asyncio.TaskGroup() as tasks:
         beating = tasks.create_task(_beat(node, setup.beat_s, attended)) if setup.is_real else None
@@ -220,7 +251,7 @@ async def _beat(node: Transport, every_s: float, attended: RequestCounter) -> No
     while True:
         await asyncio.sleep(every_s)
         if not attended.in_hand:
-            node.record(step=0, idle=1)
+            await node.compute(bool, cost=FREE)
 
 
 async def _answer(
@@ -230,8 +261,13 @@ async def _answer(
     desk: tuple[RequestSource, TokenSink] | None,
     held: Mapping[str, int] | None = None,
 ) -> None:
-    """Do *node*'s part of the page that *setup*'s placement asks for."""
-    ranks, made, scheduler = setup.layout.ranks, loaded.made, loaded.scheduler
+    """Run *node*'s part of the placement's algorithm. Only the first node has a *desk*.
+
+    *held* maps the id of each request that can continue to the index of its replica.
+    """
+    ranks = setup.layout.ranks
+    made = loaded.made
+    scheduler = loaded.scheduler
     if setup.layout.kind == "replicas":
         assert isinstance(made, RealStage | TimedStage), "a replica holds all layers"
         prefill = setup.layout.prefill

@@ -1,12 +1,13 @@
-"""Generate text on a cluster: place the model, run the serving program on a backend, and collect the answer.
+"""Answer requests on a cluster: run the serving program on a backend, then collect the answers.
 
-It imports no backend: as for experiments, a backend is imported by name at run time.
+This module imports no backend. As in experiments, a backend is imported by name at run time.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
+from operator import attrgetter
 from typing import Any
 
 from msgspec.structs import replace as replaced
@@ -21,10 +22,10 @@ from simcluster.fault_plans.read import read_faults
 from simcluster.job import ClusterJob, places
 from simcluster.lm.digest import ids_sha256
 from simcluster.lm.engine.stage import UNKNOWN
-from simcluster.lm.processor import engine_topology
-from simcluster.lm.request import Reason
-from simcluster.lm.serving.desk.desks import BEGAN, COUNTS, EMPTY, END, PREFILLED, REASONS, TOKEN
+from simcluster.lm.serving.desk.offline_requests import BEGAN, COUNTS, EMPTY, PREFILLED
+from simcluster.lm.serving.placement import while_answering
 from simcluster.lm.serving.setup import PlacementLayout, Setup
+from simcluster.runs.answer_rows import AnswerRow, EndRecord, Reason, TokenRecord
 from simcluster.runs.record import NodeRecord, RunRecord
 from simcluster.topology import Topology
 from simcluster.watching.board import RunInfo
@@ -35,7 +36,10 @@ PROGRAM = "simcluster.lm.serving.program:answer"
 
 @dataclass(frozen=True)
 class TimedAnswer:
-    """The tokens of a request, and when they came, in seconds from its arrival. No *times_s*: it was refused."""
+    """The *tokens* of an answer, and their times in seconds from the arrival of the request.
+
+    *times_s* is empty if the request was refused.
+    """
 
     id: str
     tokens: tuple[int, ...]
@@ -48,13 +52,13 @@ class TimedAnswer:
 
     @property
     def tpot_s(self) -> float | None:
-        """The mean time per token after the first; None if there is no second one."""
+        """The mean time per token after the first, or None if there is no second token."""
         count = len(self.times_s) - 1
         return (self.times_s[-1] - self.times_s[0]) / count if count > 0 else None
 
     @property
     def sha256(self) -> str | None:
-        """A hash of the token ids, as little-endian 32-bit numbers; None if they are unknown."""
+        """The SHA-256 of the token ids as little-endian 32-bit numbers; None if one is unknown."""
         if UNKNOWN in self.tokens:
             return None
         return ids_sha256(self.tokens)
@@ -62,8 +66,11 @@ class TimedAnswer:
 
 @dataclass(frozen=True)
 class NodeUse:
-    """The part of a node in a run. *peak_memory_bytes*: of its process, which took *empty_memory_bytes* before it
-    loaded its share; in the simulator, of weights and cache.
+    """A node's share of a run: its layers, memory, work and sent bytes.
+
+    *peak_memory_bytes* is the peak of the memory of the node's process, which used
+    *empty_memory_bytes* before it loaded its part. In the simulator, the peak is weights plus
+    cache.
     """
 
     node: str
@@ -78,10 +85,12 @@ class NodeUse:
 
 @dataclass(frozen=True)
 class ServingResult:
-    """The answers by id, the first placement, the nodes' parts, and how often a sequence lost its blocks to an older
-    one. Of the *proposed* guesses those *accepted* were right. *lost*: the nodes that were lost on the way, and why.
-    *prefilled*: the tokens that went through the model in chunks, on the nodes that served to the end; a token counts
-    again if its cache was lost.
+    """The *answers* by request id, the first *layout*, and the shares of the *nodes* that served.
+
+    *preemptions* counts how often a sequence lost its blocks to an older one. *proposed* counts the
+    guesses that the model checked, *accepted* the right ones. *lost* maps each lost node to the
+    reason. *prefilled* counts the tokens that passed the model in chunks, on the nodes that served
+    to the end; a token is counted again if its cache was lost.
     """
 
     answers: Mapping[str, TimedAnswer]
@@ -106,14 +115,17 @@ def answer_all(
     on_token: Callable[[str, int], None] | None = None,
     program: str = PROGRAM,
 ) -> ServingResult:
-    """Answer the requests of *setup* on *backend*. *on_token* is called with (id, token) as they come; on torch at the
-    end. Every node runs *program*, a "module:function".
+    """Answer the requests of *setup* on *backend*, under the faults of `simcluster.faults()`.
 
-    The faults of `simcluster.faults()` hold. Raises UsageError for requests that can never be answered, RunError if a
-    node is lost without which the model does not fit; on torch any that still has work. There, ranks other than 0
-    raise WrittenElsewhere if a launcher has started them.
+    *on_token* is called with (request id, token) when a token arrives; on torch, it is called at
+    the end of the run. Every node runs *program*, "module:function".
+
+    Raise UsageError if a request can never be answered or a fault is invalid. Raise RunError if a
+    lost node leaves too little memory for the model (on torch: if any busy node is lost). On torch,
+    ranks other than 0 raise WrittenElsewhere if a launcher has started them.
     """
-    topology = engine_topology(topology, backend)
+    if backend == "sim":
+        topology = while_answering(topology, setup, len(setup.requests))
     faults = faults_on(topology, seed)
     setup = recovering(setup, backend, faults)
     refused = [Problem(f"request {one.id}", why, "") for one in setup.requests if (why := setup.limits.refusal(one))]
@@ -136,12 +148,15 @@ def answer_all(
     )
     record = run_nodes(job, backend, {one.id for one in setup.requests})
     if live is not None:
-        live.look(lambda: [NodeRows(node.name, node.metrics, (), False) for node in record.nodes])
+        live.look(lambda: [NodeRows(node.name, (), (), False, node.answers) for node in record.nodes])
     return _answers(setup, topology, record)
 
 
 def faults_on(topology: Topology, seed: int = 0) -> tuple[Fault, ...]:
-    """Return the faults of `simcluster.faults()` on *topology*. Raise UsageError with all that is wrong."""
+    """Return the faults of `simcluster.faults()` on *topology*.
+
+    Raise UsageError if any is invalid.
+    """
     reading = DocumentReading(Document({"faults": planned()}))
     found = read_faults(reading, topology, seed)
     if reading.problems:
@@ -150,30 +165,41 @@ def faults_on(topology: Topology, seed: int = 0) -> tuple[Fault, ...]:
 
 
 def recovering(setup: Setup, backend: str, faults: Sequence[Fault]) -> Setup:
-    """Return *setup*, without its recovery where none is needed: in the simulator without *faults* that lose nodes, and
-    on torch, which ends a run that loses one.
+    """Return *setup*, without its recovery if *backend* does not need one.
+
+    The simulator needs it only if *faults* can lose nodes. torch never needs it, because a run on
+    torch ends when it loses a node.
     """
     recovers = any(map(may_lose, faults)) if backend == "sim" else backend != "torch"
     return setup if recovers else replaced(setup, recovery=None)
 
 
 def run_nodes(job: ClusterJob, backend: str, requests: Collection[str] | None = None) -> RunRecord:
-    """Run *job* on *backend*. Raise RunError if it failed; a loss is none if all *requests* have their answers."""
+    """Run *job* on *backend*. Raise RunError if it failed, or if one of *requests* has no answer.
+
+    The loss of a node is not a failure if all *requests* have their answers.
+    """
     record = backend_named(backend).run_cluster(job)
-    error, ended = record.error, {row.name for node in record.nodes for row in node.metrics}
-    left = sorted(one for one in requests or () if f"{END}{one}" not in ended)
+    error = record.error
+    ended = {row.request for row in _answer_rows(record) if isinstance(row, EndRecord)}
+    left = sorted(one for one in requests or () if one not in ended)
     if not left and (error is None or (requests and isinstance(error, PeerLost))):
         return record
-    if error is None:  # the node with the desk was lost with its last rows, after it had let the others end
+    if error is None:
+        # The node with the desk was lost with its last rows, after it had ended the other nodes.
         raise RunError(f"requests without an answer: found {len(left)}, such as {left[0]!r}, expected none")
     raise error if isinstance(error, RunError) else RunError(str(error))
 
 
 class _TokenFollower:
-    """Follows a run and calls *on_token* for each new token, in order; another first node may make some again."""
+    """A follower of a run that calls *on_token* once for each new token, in order.
+
+    After a loss, another first node may record tokens again. These are skipped.
+    """
 
     def __init__(self, on_token: Callable[[str, int], None]) -> None:
-        self._on_token, self.offset_s = on_token, 0.0
+        self._on_token = on_token
+        self.offset_s = 0.0
         self._read: dict[str, int] = {}
         self._shown: dict[str, int] = {}
 
@@ -182,12 +208,11 @@ class _TokenFollower:
 
     def look(self, rows: Callable[[], Sequence[NodeRows]]) -> None:
         for node in rows():
-            count = len(node.metrics)
-            for row in node.metrics[self._read.get(node.name, 0) : count]:
-                request = row.name.removeprefix(TOKEN)
-                if row.name.startswith(TOKEN) and row.step == self._shown.get(request, 0) + 1:
-                    self._shown[request] = row.step
-                    self._on_token(request, int(row.value))
+            count = len(node.answers)
+            for row in node.answers[self._read.get(node.name, 0) : count]:
+                if isinstance(row, TokenRecord) and row.number == self._shown.get(row.request, 0) + 1:
+                    self._shown[row.request] = row.number
+                    self._on_token(row.request, row.token)
             self._read[node.name] = count
 
 
@@ -196,14 +221,14 @@ def _answers(setup: Setup, topology: Topology, record: RunRecord) -> ServingResu
     tokens: dict[str, dict[int, tuple[float, int]]] = {one.id: {} for one in setup.requests}
     reasons: dict[str, Reason] = {}
     counts = dict.fromkeys((*COUNTS, PREFILLED), 0)
-    # Another first node may have made tokens again that were out already: the first ones count.
-    for row in sorted((row for node in record.nodes for row in node.metrics), key=lambda row: row.time_s):
-        if row.name.startswith(TOKEN):
-            tokens[row.name.removeprefix(TOKEN)].setdefault(row.step, (row.time_s, int(row.value)))
-        elif row.name.startswith(END):
-            reasons.setdefault(row.name.removeprefix(END), REASONS[int(row.value)])
-        elif row.name in counts:
-            counts[row.name] += int(row.value)  # of each node that had the desk, or of each that had an engine
+    # After a loss, another first node may have recorded tokens again: use the first record.
+    for row in _answer_rows(record):
+        if isinstance(row, TokenRecord):
+            tokens[row.request].setdefault(row.number, (row.time_s, row.token))
+        else:
+            reasons.setdefault(row.request, row.reason)
+    for count in (row for node in record.nodes for row in node.metrics if row.name in counts):
+        counts[count.name] += int(count.value)  # each node with a desk or an engine has counts
     began = [row.time_s for row in record.nodes[layout.ranks[0]].metrics if row.name == BEGAN]
     began_s = min(began, default=0.0)
     found = {}
@@ -218,8 +243,13 @@ def _answers(setup: Setup, topology: Topology, record: RunRecord) -> ServingResu
     return ServingResult(found, layout, nodes, record.elapsed_s, record=record, lost=lost, **counts)
 
 
+def _answer_rows(record: RunRecord) -> list[AnswerRow]:
+    """Return the tokens and the ends of all answers, in order of time."""
+    return sorted((row for node in record.nodes for row in node.answers), key=attrgetter("time_s"))
+
+
 def _has_part(record: NodeRecord) -> bool:
-    """Return whether the node of *record* has served to the end."""
+    """Return whether the node of *record* had a part of the model and served to the end."""
     return any(row.name == "cache_bytes" for row in record.metrics)
 
 

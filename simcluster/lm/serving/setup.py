@@ -1,4 +1,4 @@
-"""The configuration of a serving program: the model, where its parts are, the limits, the given requests."""
+"""The configuration of a serving program: the model, its placement, the limits, the requests."""
 
 from __future__ import annotations
 
@@ -8,16 +8,19 @@ import msgspec
 
 from simcluster.lm.engine.limits import EngineLimits
 from simcluster.lm.engine.serve_replicas import Policy
-from simcluster.lm.models.architecture import Precision
+from simcluster.lm.formats import Precision
+from simcluster.lm.plan.engines import DEFAULT
 from simcluster.lm.plan.placements import Kind
 from simcluster.lm.plan.shape import ModelShape
+from simcluster.lm.processor import NodeProcessor
 from simcluster.lm.request import Request
 
 
 class PlacementLayout(msgspec.Struct, frozen=True):
-    """A placement by rank: rank *ranks*[i] holds *layers*[i] layers; under `tensor` and `replicas` a share of all.
+    """A placement: rank *ranks*[i] holds *layers*[i] layers or, with `tensor`, a shard of each.
 
-    The first *prefill* replicas only compute prompts, and the others only decode; 0: each does both.
+    The first *prefill* replicas only compute prompts, and the others only decode. If *prefill* is
+    0, each replica does both.
     """
 
     kind: Kind
@@ -26,13 +29,14 @@ class PlacementLayout(msgspec.Struct, frozen=True):
     prefill: int = 0
 
     def first_layer(self, place: int) -> int:
-        """Return the first layer of the *place*-th node of a pipeline."""
+        """Return the index of the first layer of the node at index *place* of a pipeline."""
         return sum(self.layers[:place])
 
 
 class PlacementState(msgspec.Struct, frozen=True):
-    """The placement in force, by the ranks of the topology, and its *limits*; the nodes that are *lost*, or have not
-    come yet, by rank, and why.
+    """The current placement, by ranks of the topology, and its *limits*.
+
+    *lost* maps the rank of each node that is lost, or has not joined yet, to the reason.
     """
 
     layout: PlacementLayout
@@ -41,10 +45,11 @@ class PlacementState(msgspec.Struct, frozen=True):
 
 
 class Recovery(msgspec.Struct, frozen=True):
-    """How nodes place the model again when one is lost or returns: on *topology*, a document in JSON.
+    """The inputs for a new placement, which is made when a node is lost or returns.
 
-    The placement is for *requests* at once, with *prompt* and *answer* tokens, and at most *cache_bytes* of cache on
-    every node. Only a rank of *firsts* can be the first of a placement, any if empty.
+    *topology* is the topology's document as JSON. The placement is for *requests* at once, of
+    *prompt* and *answer* tokens, with at most *cache_bytes* of cache on every node. The first rank
+    of the placement must be one of *firsts*; if *firsts* is empty, it can be any rank.
     """
 
     topology: str
@@ -56,11 +61,14 @@ class Recovery(msgspec.Struct, frozen=True):
 
 
 class Setup(msgspec.Struct, frozen=True):
-    """The configuration of every node. *numerics* none: *model* is not opened, and only times are computed.
+    """The configuration of all nodes.
 
-    *is_real*: nodes are processes. *policy*: which replica gets a request. *beat_s*: the time between two records
-    of idle real nodes. *requests* are given ones; a program with another source has none. Without *recovery* a lost
-    node ends the run.
+    If *numerics* is "none", nodes do not open *model*, and only compute times. *is_real* means that
+    nodes are processes. *policy* chooses the replica of a request. *beat_s* is the interval between
+    heartbeats of an idle real node. *requests* is empty if a program has another source of
+    requests. Without *recovery*, the loss of a node ends the run. *processors* maps each real node
+    to what it computes on; simulated nodes compute with one thread of this process. *engine* is the
+    name of the engine that computes.
     """
 
     model: str
@@ -74,9 +82,11 @@ class Setup(msgspec.Struct, frozen=True):
     beat_s: float = 5.0
     requests: tuple[Request, ...] = ()
     recovery: Recovery | None = None
+    processors: dict[str, NodeProcessor] = {}
+    engine: str = DEFAULT
 
     def written(self) -> str:
-        """Return this as a job's configuration."""
+        """Return this setup as JSON, for `ClusterJob.config_json`."""
         return msgspec.json.encode(self).decode()
 
 
@@ -84,5 +94,5 @@ _decoder = msgspec.json.Decoder(Setup)
 
 
 def read_setup(config_json: str) -> Setup:
-    """Return the setup that `Setup.written` wrote."""
+    """Return the setup that `Setup.written` encoded."""
     return _decoder.decode(config_json)

@@ -1,1 +1,1 @@
-"""Which algorithm and split train a model fastest on a topology, from closed forms: nothing is simulated."""
+"""Predict from closed forms which algorithm and split train a model fastest on a topology."""

@@ -1,32 +1,35 @@
-"""The candidates of a plan: algorithms with their settings, on all nodes, the fastest ones, or those of one site."""
+"""The candidates of a plan: algorithms with settings, on sets of nodes.
+
+The sets are all nodes, the fastest nodes, and the nodes of a site.
+"""
 
 from __future__ import annotations
 
-import inspect
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final
 
 from simcluster.algorithms import ALGORITHMS
-from simcluster.lm.training_plans.tall import GptBlocks
-from simcluster.lm.training_plans.times import RankGroup, device_of
+from simcluster.documents.settings import settings_of
+from simcluster.lm.training_plans.extrapolated_gpt import GptBlocks
+from simcluster.lm.training_plans.times import RankGroup
 from simcluster.topology import Topology
 from simcluster.topology.model.duration import expected_s
 from simcluster.workloads.shares import by_rate
 
 MOST_SETS: Final = 8
-"""Limit on the sets of nodes that are tried, of each kind."""
+"""Twice this number limits the sets of nodes to try, besides all nodes and the fastest one."""
 
 ALIKE: Final = 1.01
-"""Nodes within this factor of each other's speed are taken or left together."""
+"""If the speeds of two nodes differ by less than this factor, a set has both or neither."""
 
 LOCAL: Final = ("local_sgd", "diloco")
-"""The algorithms that do not exchange in every step, and so learn another thing from the same samples."""
+"""Algorithms that do not exchange in every step, so that the same samples give other weights."""
 
 
 @dataclass(frozen=True)
 class Candidate:
-    """An *algorithm* with *settings* on the nodes *names*, with *sizes* samples per step on each."""
+    """An *algorithm* with *settings* on the nodes *names*, which have *sizes* samples per step."""
 
     algorithm: str
     settings: Mapping[str, Any] = field(hash=False)
@@ -35,19 +38,19 @@ class Candidate:
 
     @property
     def label(self) -> str:
-        """The name in the ranking: of ZeRO with its stage."""
+        """The name in the ranking; for ZeRO, it includes the stage."""
         if len(self.names) == 1:
             return "alone"
         return f"zero {self.settings['stage']}" if self.algorithm == "zero" else self.algorithm
 
     @property
     def splits_samples(self) -> bool:
-        """Whether each node works on its samples; otherwise all work on those of all."""
+        """Whether each node works on its own samples; if not, every node works on all samples."""
         return len(self.names) > 1 and self.algorithm not in ("pipeline", "tensor_parallel")
 
     @property
     def told(self) -> dict[str, Any]:
-        """The settings that the plan chose, and those that a reader needs."""
+        """The settings to show: those that the plan has chosen, and any schedule except "ring"."""
         chosen = {name: self.settings[name] for name in ("interval", "micro_batches") if name in self.settings}
         if self.splits_samples and self.settings.get("schedule", "ring") != "ring":
             chosen["schedule"] = self.settings["schedule"]
@@ -55,11 +58,15 @@ class Candidate:
 
 
 def node_sets(topology: Topology, blocks: GptBlocks) -> list[tuple[str, ...]]:
-    """Return the sets of nodes to try, in the topology's order: all, the fastest down to one, those of each site."""
+    """Return the sets of nodes to try: all, the fastest, and those of each site.
+
+    The sets of the fastest nodes shrink down to a single node. The nodes in a set are in the
+    topology's order.
+    """
     names = topology.workers
     replica = blocks.replica([2])
     cost = replica.gradient_cost(next(replica.batches()))
-    seconds = {name: expected_s(device_of(topology, name), cost) for name in names}
+    seconds = {name: expected_s(topology.device(name), cost) for name in names}
     speeds: list[float] = []
     for one in sorted(seconds.values()):
         if not speeds or one > ALIKE * speeds[-1]:
@@ -72,7 +79,10 @@ def node_sets(topology: Topology, blocks: GptBlocks) -> list[tuple[str, ...]]:
 
 
 def candidates(topology: Topology, blocks: GptBlocks, samples: int, heads: int) -> Iterator[Candidate]:
-    """Yield every candidate for *samples* per step on all nodes of a set together; the model has *heads* KV heads."""
+    """Yield every candidate for *samples* per step, on all nodes of a set together.
+
+    Tensor parallelism uses the first n nodes of a set, for each divisor n of the *heads* KV heads.
+    """
     sets = node_sets(topology, blocks)
     divisors = [n for n in range(2, min(heads, samples, len(sets[0])) + 1) if heads % n == 0]
     for names in dict.fromkeys(names[:n] for names in reversed(sets) for n in divisors if n <= len(names)):
@@ -98,7 +108,11 @@ def candidates(topology: Topology, blocks: GptBlocks, samples: int, heads: int) 
 
 
 def _pipelines(group: RankGroup, sizes: tuple[int, ...]) -> Iterator[Candidate]:
-    """Yield pipelines cut by the nodes' speed or memory, with as many micro-batches as stages or a multiple of them."""
+    """Yield pipelines split by the nodes' speed or memory, with 1, 2 or 4 micro-batches per stage.
+
+    If none of these numbers divides the samples, use the largest divisor of the samples that is at
+    most 4 per stage.
+    """
     n, samples = len(sizes), sum(sizes)
     numbers = [m for m in (n, 2 * n, 4 * n) if samples % m == 0]
     memory = tuple(float(device.usable_bytes or 0) for device in group.devices)
@@ -109,6 +123,5 @@ def _pipelines(group: RankGroup, sizes: tuple[int, ...]) -> Iterator[Candidate]:
 
 
 def defaults(algorithm: str) -> dict[str, Any]:
-    """Return the settings of *algorithm* with their defaults."""
-    parameters = inspect.signature(ALGORITHMS[algorithm]).parameters.values()
-    return {one.name: one.default for one in parameters if one.kind is inspect.Parameter.KEYWORD_ONLY}
+    """Return the default settings of *algorithm*."""
+    return {one.name: one.default for one in settings_of(ALGORITHMS[algorithm])}

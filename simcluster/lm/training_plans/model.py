@@ -1,4 +1,4 @@
-"""The GPT that is trained in the place of a language model, with its shape; and what a node holds of it."""
+"""The GPT that represents a language model in a training plan, and its memory per node."""
 
 from __future__ import annotations
 
@@ -7,31 +7,32 @@ from typing import Any, Final
 
 from simcluster.algorithms import ALGORITHMS
 from simcluster.algorithms.facts import Settings, facts_of
-from simcluster.errors import Problem, UsageError
+from simcluster.errors import UsageError
 from simcluster.lm.plan.shape import ModelShape
-from simcluster.lm.training_plans.tall import GptBlocks
+from simcluster.lm.training_plans.extrapolated_gpt import GptBlocks
 from simcluster.workloads.costs.memory import MemoryBytes
 from simcluster.workloads.models.gpt import gpt
 from simcluster.workloads.timing_replica import TimingReplica
 
 MOST_OFF: Final = 0.01
-"""How far a model's weights may be from those of Llama's layers, as a share: biases and norms of heads."""
+"""Tolerated share of weights, such as biases, that Llama's layers do not have."""
 
 
 def settings_of(shape: ModelShape, tokens: int) -> dict[str, Any]:
-    """Return the settings of the workload `gpt` for *shape*, with samples of *tokens*. Raise UsageError if it has none.
+    """Return the settings of the workload `gpt` for *shape*, with samples of *tokens*.
 
-    Gradients are not clipped, which would need one more exchange of a number.
+    Gradients are not clipped, because clipping needs an additional exchange, of their norm. Raise
+    UsageError if `gpt` cannot have this shape.
     """
     if shape.heads * shape.head_size != shape.width:
         found = f"{shape.heads} heads of {shape.head_size} in a width of {shape.width}"
-        raise UsageError(Problem("--model", found, "heads that together are as wide as the model, as `gpt` has them"))
+        raise UsageError("--model", found, "heads that together are as wide as the model, as `gpt` has them")
     plain = replace(shape, counts=None, gated=True).weights
     if abs(shape.weights - plain) > MOST_OFF * plain:
         found = f"{shape.weights:,} weights, where Llama's layers of these sizes have {plain:,}"
-        raise UsageError(Problem("--model", found, "a dense model with Llama's layers, as `gpt` has them"))
+        raise UsageError("--model", found, "a dense model with Llama's layers, as `gpt` has them")
     return {
-        "size": "7b",  # its layers are Llama's; every number of it is replaced
+        "size": "7b",  # For Llama's layers. The numbers below replace all of its sizes.
         "layers": shape.layers,
         "width": shape.width,
         "heads": shape.heads,
@@ -45,13 +46,17 @@ def settings_of(shape: ModelShape, tokens: int) -> dict[str, Any]:
 
 
 def blocks_of(settings: dict[str, Any]) -> GptBlocks:
-    """Return the GPT with *settings*."""
+    """Return the GPT with *settings*, which can be made with any number of layers."""
     return GptBlocks(lambda layers: gpt(**settings | {"layers": layers}, batch_size=1).named("gpt"), settings["layers"])
 
 
 def memory_of(algorithm: str, settings: Settings, blocks: GptBlocks, replica: TimingReplica) -> list[MemoryBytes]:
-    """Return what each rank holds at its peak, as algorithms state it, without evaluation and regrouping."""
-    facts, sizes = facts_of(ALGORITHMS[algorithm]), replica.batch_sizes
+    """Return the peak memory of each rank, as *algorithm*'s facts state it.
+
+    Evaluation and regrouping are not included.
+    """
+    facts = facts_of(ALGORITHMS[algorithm])
+    sizes = replica.batch_sizes
     size = len(sizes)
     if facts.phases is not None:
         parted = size > 1 and facts.parts(size, settings)

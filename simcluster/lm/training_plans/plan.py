@@ -1,31 +1,36 @@
-"""The whole answer: algorithms and splits for a model on a topology, ranked by samples per second."""
+"""A training plan: algorithms and splits for a model, ranked by samples per second."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
+from functools import cache
 from typing import Any, Final
 
 from simcluster.errors import Problem, UsageError, raise_all
 from simcluster.lm.plan.shape import ModelShape, described
 from simcluster.lm.training_plans.candidates import LOCAL, Candidate, candidates
+from simcluster.lm.training_plans.extrapolated_gpt import GptBlocks
 from simcluster.lm.training_plans.model import blocks_of, memory_of, settings_of
-from simcluster.lm.training_plans.tall import GptBlocks
-from simcluster.lm.training_plans.times import TIMES, RankGroup, StepTime, device_of
+from simcluster.lm.training_plans.times import TIMES, RankGroup, StepTime
 from simcluster.topology import Topology
 from simcluster.workloads.costs.memory import MemoryBytes
 
 MOST_SAMPLES: Final = 10**6
 MOST_TOKENS: Final = 10**5
-"""Limits on what is asked: samples of a step, tokens of a sample."""
+"""Limits on a request for a plan: samples per step, and tokens per sample."""
 
 BINDS: Final = 0.1
-"""From this share of a step on that is no computing, algorithms that exchange less often are ranked, too."""
+"""LOCAL algorithms are ranked only if communication takes at least this share of a step."""
 
 
 @dataclass(frozen=True)
 class TrainingPart:
-    """One node's part of a training: the *samples* of its batch, the *memory* that it takes, and what there is."""
+    """One node's part of a training: its *samples* per step, and the *memory* that these need.
+
+    *memory_bytes* is the memory that the node has, and *usable_bytes* how much of it training can
+    use.
+    """
 
     node: str
     samples: int
@@ -40,7 +45,7 @@ class TrainingPart:
 
 @dataclass(frozen=True)
 class PlanRow:
-    """A *candidate* that fits, with its *step* and its *parts*."""
+    """A row of the ranking: a *candidate* that fits, its *step* time, and its nodes' *parts*."""
 
     candidate: Candidate
     step: StepTime
@@ -53,7 +58,10 @@ class PlanRow:
 
 @dataclass(frozen=True)
 class ImpossibleTraining:
-    """A training that is impossible or not ranked: *missing_bytes* of memory on *node*, or none and *why*."""
+    """A training that is not ranked, because *node* lacks *missing_bytes* of memory.
+
+    If *missing_bytes* is None, *why* has the reason instead.
+    """
 
     label: str
     node: str
@@ -63,9 +71,12 @@ class ImpossibleTraining:
 
 @dataclass(frozen=True)
 class TrainingPlan:
-    """The *rows* are the best of each algorithm that exchanges in every step, the fastest first, and *less_often* those
-    of the others, which learn something else from the same samples. *left_out*: the nodes that the first row does not
-    use, each with the samples per second of the best row with it, or None if none fits.
+    """A ranking of trainings. *rows* has the best candidate of each algorithm, the fastest first.
+
+    *less_often* has those of the algorithms that do not exchange in every step: they train
+    different weights from the same samples. *left_out* are the nodes that the first row does not
+    use, each with the samples per second of the best candidate that does use the node, or None if
+    none fits.
     """
 
     topology: Topology
@@ -79,7 +90,7 @@ class TrainingPlan:
     left_out: tuple[tuple[str, float | None], ...]
 
     def to_dict(self) -> dict[str, Any]:
-        """Return everything as JSON has it."""
+        """Return the plan as JSON-compatible values."""
         model = described(self.shape)
         asked = {"samples_per_step": self.samples, "tokens_per_sample": self.tokens}
         return {
@@ -119,9 +130,10 @@ class TrainingPlan:
 def plan_training(
     topology: Topology, shape: ModelShape, samples: int | None = None, tokens: int = 1024
 ) -> TrainingPlan:
-    """Rank all trainings of *shape* on *topology* with *samples* of *tokens* per step, by default 4 for each worker.
+    """Rank all trainings of *shape* on *topology* with *samples* of *tokens* per step.
 
-    Raise UsageError with all limits that the request exceeds.
+    If *samples* is None, there are 4 per worker. Raise UsageError if a number is out of range, if
+    *topology* has no worker, or if the workload `gpt` cannot have *shape*.
     """
     samples = 4 * max(1, len(topology.workers)) if samples is None else samples
     longest = min(MOST_TOKENS, shape.context or MOST_TOKENS)
@@ -145,21 +157,19 @@ def plan_training(
 
 
 class _Search:
-    """The best candidate of each label so far, or what the smallest one lacks."""
+    """The best candidate of each label so far; if none fits, the one that lacks least memory."""
 
     def __init__(self, topology: Topology, blocks: GptBlocks) -> None:
         self.topology, self.blocks = topology, blocks
+        self.group = cache(lambda names, sizes: RankGroup(topology, names, blocks, sizes))
         self.best: dict[str, PlanRow] = {}
         self.lacking: dict[str, ImpossibleTraining] = {}
         self.with_node: dict[str, float] = {}
-        self._groups: dict[tuple[tuple[str, ...], tuple[int, ...]], RankGroup] = {}
 
     def consider(self, candidate: Candidate) -> None:
-        """Time *candidate* if it fits."""
-        label, key = candidate.label, (candidate.names, candidate.sizes)
-        if key not in self._groups:
-            self._groups[key] = RankGroup(self.topology, candidate.names, self.blocks, candidate.sizes)
-        group = self._groups[key]
+        """Time *candidate* if it fits; keep it if it is the best one of its label."""
+        label = candidate.label
+        group = self.group(candidate.names, candidate.sizes)
         try:
             held = memory_of(candidate.algorithm, candidate.settings, self.blocks, group.replica)
         except UsageError as error:
@@ -171,7 +181,7 @@ class _Search:
         parts = tuple(
             TrainingPart(name, samples, memory, device.memory_bytes, device.usable_bytes)
             for name, samples, memory in zip(candidate.names, candidate.sizes, held, strict=True)
-            for device in [device_of(self.topology, name)]
+            for device in [self.topology.device(name)]
         )
         worst = max(parts, key=lambda part: part.missing_bytes)
         if worst.missing_bytes:
@@ -190,8 +200,9 @@ class _Search:
             self.lacking[refused.label] = refused
 
     def ranked(self) -> tuple[list[PlanRow], list[ImpossibleTraining]]:
-        """Return the best of each label, the fastest first, and what is not ranked."""
-        found, refused = dict(self.best), [one for label, one in self.lacking.items() if label not in self.best]
+        """Return (best row of each label, the fastest first; trainings that are not ranked)."""
+        found = dict(self.best)
+        refused = [one for label, one in self.lacking.items() if label not in self.best]
         averaged = found.get("all_reduce_dp")
         if averaged is not None and averaged.step.step_s * (1 - BINDS) < averaged.step.compute_s:
             share = max(0.0, 1 - averaged.step.compute_s / averaged.step.step_s)

@@ -1,9 +1,9 @@
-"""Rings of nodes: the seconds of an all-reduce from whenever each rank joins it, and of many sums at a time."""
+"""Times of exchanges on a ring: one that ranks join at different times, or several at once."""
 
 from __future__ import annotations
 
 import heapq
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from simcluster.collectives.flat import lengths_of
@@ -11,17 +11,22 @@ from simcluster.lm.plan.times import bytes_s
 from simcluster.topology import Topology
 
 NUMBER_BYTES = 4
-"""The bytes of a number: weights, gradients and activations are 32-bit floats."""
+"""Size in bytes of a number: weights, gradients and activations are 32-bit floats."""
 
+
+REPEATS = 4
+"""Number of steps until times are steady, if ranks leave a ring at different moments."""
 
 MOST = 64
-"""With more ranks, every hop counts as the slowest one."""
+"""With more ranks, every hop counts as the slowest: the exact form is quadratic in the ranks."""
 
 
 @dataclass(frozen=True)
 class RingHop:
-    """From one rank to the next: *before_s* of the sender's overhead, *byte_s* for each byte, then *after_s* of latency
-    and of the receiver's overhead.
+    """The hop from a rank to the next one on a ring.
+
+    A message takes *before_s* (the sender's overhead), *byte_s* per byte, then *after_s* (the
+    latency and the receiver's overhead).
     """
 
     before_s: float
@@ -29,11 +34,12 @@ class RingHop:
     after_s: float
 
     def sent_s(self, size: float) -> float:
+        """Return the seconds until a message of *size* bytes has left the sender."""
         return self.before_s + size * self.byte_s
 
 
-def ring(topology: Topology, names: Sequence[str]) -> list[RingHop]:
-    """Return the hops of a ring over *names*, all in use at once; none for a single node."""
+def ring(topology: Topology, names: Sequence[str], size: float) -> list[RingHop]:
+    """Return the hops of a ring over *names* if all send *size* bytes at once; [] for a single node."""
     if len(names) < 2:
         return []
     pairs = list(zip(names, [*names[1:], names[0]], strict=True))
@@ -41,18 +47,20 @@ def ring(topology: Topology, names: Sequence[str]) -> list[RingHop]:
         RingHop(
             topology.nodes[a].send_overhead_s,
             byte_s,
-            topology.route_latency_s(a, b) + topology.nodes[b].recv_overhead_s,
+            topology.route_latency_s(a, b, size) + topology.nodes[b].recv_overhead_s,
         )
-        for (a, b), byte_s in zip(pairs, bytes_s(topology, pairs), strict=True)
+        for (a, b), byte_s in zip(pairs, bytes_s(topology, pairs, size), strict=True)
     ]
 
 
 def all_reduced_s(hops: Sequence[RingHop], numbers: int, starts_s: Sequence[float]) -> list[float]:
-    """Return when each rank has the sum of vectors of *numbers* that it joins at *starts_s*.
+    """Return the time at which each rank has the sum of all vectors of *numbers* elements.
 
-    In round k rank r sends chunk r - k and waits for the one before it: 2 (n - 1) rounds (Patarasuk and Yuan 2009).
+    Ranks join at *starts_s*. In each of the 2 (n - 1) rounds, rank r sends a chunk and waits for
+    the chunk of the previous rank. In round k, it sends chunk r - k (Patarasuk and Yuan 2009).
     """
-    n, now = len(starts_s), list(starts_s)
+    n = len(starts_s)
+    now = list(starts_s)
     sizes = [NUMBER_BYTES * length for length in lengths_of(numbers, n)]
     if n > MOST:
         return [max(starts_s) + 2 * (n - 1) * max(hop.sent_s(sizes[0]) + hop.after_s for hop in hops)] * n
@@ -62,36 +70,43 @@ def all_reduced_s(hops: Sequence[RingHop], numbers: int, starts_s: Sequence[floa
     return now
 
 
-def period_s(hops: Sequence[RingHop], numbers: int, works_s: Sequence[float], repeats: int = 4) -> float:
-    """Return the seconds of a step in which each rank works for *works_s* and joins an all-reduce of *numbers*.
+def period_s(hops: Sequence[RingHop], numbers: int, works_s: Sequence[float]) -> float:
+    """Return the seconds of a step: ranks work for *works_s*, then all-reduce *numbers*.
 
-    Ranks leave the ring at different times, so it is the difference between the last two of *repeats* steps.
+    Ranks leave the ring at different times, so the result is the difference between the ends of the
+    last two of REPEATS steps.
     """
-    now, before = [0.0] * len(works_s), 0.0
-    for _ in range(repeats):
+    now = [0.0] * len(works_s)
+    before = 0.0
+    for _ in range(REPEATS):
         before = max(now)
         now = all_reduced_s(hops, numbers, [start + work for start, work in zip(now, works_s, strict=True)])
     return max(now) - before
 
 
 class RingRounds:
-    """Several reduce-scatters or all-gathers on one ring at a time, in which all ranks do the same at the same moment.
+    """Several reduce-scatters or all-gathers at once on one ring, with all ranks in step.
 
-    Each is n - 1 rounds of one message. Messages leave in the order in which they are ready, one after another.
+    An exchange has n - 1 rounds with one message per rank. Messages leave one after another, in the
+    order in which they become ready. *hops* returns the hops of a ring over *n* ranks with chunks
+    of a vector.
     """
 
-    def __init__(self, hops: Sequence[RingHop]) -> None:
-        self._rounds = len(hops) - 1 if hops else 0
-        self._hop = max(hops, key=lambda hop: (hop.byte_s, hop.after_s), default=RingHop(0.0, 0.0, 0.0))
-        self._ready: list[tuple[float, int, int]] = []  # when, number of the exchange, rounds left
+    def __init__(self, hops: Callable[[int], Sequence[RingHop]], n: int) -> None:
+        self._rounds = n - 1
+        self._hops = hops
+        self._slowest: list[RingHop] = []
+        self._ready: list[tuple[float, int, int]] = []  # (time, exchange, rounds left)
         self._chunks: list[float] = []
         self._ends: dict[int, float] = {}
         self._free_s = 0.0
 
     def begin(self, now_s: float, numbers: int) -> int:
-        """Begin an exchange of a vector of *numbers* in all; return its number."""
+        """Begin an exchange of a vector with *numbers* elements; return the exchange's number."""
         number = len(self._chunks)
         self._chunks.append(NUMBER_BYTES * -(-numbers // (self._rounds + 1)))
+        none = RingHop(0.0, 0.0, 0.0)
+        self._slowest.append(max(self._hops(numbers), key=lambda hop: (hop.byte_s, hop.after_s), default=none))
         if self._rounds:
             heapq.heappush(self._ready, (now_s, number, self._rounds))
         else:
@@ -99,11 +114,11 @@ class RingRounds:
         return number
 
     def end_s(self, number: int) -> float:
-        """Return when exchange *number* is complete."""
+        """Return the time at which the exchange *number* is complete."""
         while number not in self._ends:
             ready_s, which, left = heapq.heappop(self._ready)
-            self._free_s = max(self._free_s, ready_s) + self._hop.sent_s(self._chunks[which])
-            arrived_s = self._free_s + self._hop.after_s
+            self._free_s = max(self._free_s, ready_s) + self._slowest[which].sent_s(self._chunks[which])
+            arrived_s = self._free_s + self._slowest[which].after_s
             if left > 1:
                 heapq.heappush(self._ready, (arrived_s, which, left - 1))
             else:

@@ -1,20 +1,21 @@
-"""A plan of a training as text that fits 80 columns."""
+"""A training plan as text with at most 80 columns."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 
-from simcluster.lm.plan.table import grouped, percent, rounded, some, usable, wrapped
+from simcluster.lm.plan.table import about, grouped, percent, rounded, some, usable, wrapped
 from simcluster.lm.training_plans.plan import ImpossibleTraining, PlanRow, TrainingPlan
-from simcluster.units import format_latency, format_size
+from simcluster.topology.idle_links import idle_words
+from simcluster.units import format_latency
 
 
 def lines(plan: TrainingPlan) -> Iterator[str]:
-    """Yield the lines of *plan*: the model, the ranking, what is left out, and what the best one holds."""
+    """Yield the lines of *plan*: the model, the ranking, unused nodes, the best row's memory."""
     shape = plan.shape
     head = f"training {shape.name} on {plan.topology.name}: {shape.weights / 1e9:.3g} billion weights, AdamW, "
     yield from wrapped(f"{head}32 bits; {plan.samples} samples of {plan.tokens} tokens in a step")
-    for line in usable(plan.topology):
+    for line in (*usable(plan.topology), *idle_words(plan.topology)):
         yield from wrapped(line)
     yield ""
     yield f"{'training':<19}  tokens/s       step  computing  bytes per step"
@@ -34,15 +35,16 @@ def lines(plan: TrainingPlan) -> Iterator[str]:
 
 
 def _row(plan: TrainingPlan, row: PlanRow) -> Iterator[str]:
-    step, candidate = row.step, row.candidate
+    step = row.step
+    candidate = row.candidate
     sizes: dict[str, list[str]] = {}
     for part in row.parts:
         words = f"{part.samples} samples, " if candidate.splits_samples else ""
-        sizes.setdefault(f"{words}{_size(part.memory.total)}", []).append(part.node)
+        sizes.setdefault(f"{words}{about(part.memory.total)}", []).append(part.node)
     computing = f"{100 * min(1.0, step.compute_s / step.step_s):.3g} %"
     yield (
         f"  {candidate.label:<17}  {rounded(row.samples_per_s * plan.tokens):>8}  {format_latency(step.step_s):>9}"
-        f"  {computing:>9}  {_size(step.sent_bytes):>14}"
+        f"  {computing:>9}  {about(step.sent_bytes):>14}"
     )
     nodes = [f"{some(names)}: {words}" for words, names in sizes.items()]
     settings = [f"{name} {value}" for name, value in candidate.told.items()]
@@ -50,32 +52,22 @@ def _row(plan: TrainingPlan, row: PlanRow) -> Iterator[str]:
 
 
 def _held(row: PlanRow) -> str:
-    """Describe the memory of the node that holds most in *row*."""
+    """Describe the memory of the fullest node of *row*."""
     part = max(row.parts, key=lambda part: part.memory.total)
-    held = part.memory
-    sizes = {
-        "weights": held.weights,
-        "gradients": held.gradients,
-        "optimizer": held.optimizer,
-        "activations": held.activations,
-        "messages": held.messages,
-    }
-    rest = held.total - sum(sizes.values())
-    listed = ", ".join(f"{name} {_size(size)}" for name, size in (*sizes.items(), ("other", rest)) if size)
+    names = ("weights", "gradients", "optimizer", "activations", "messages")
+    sizes = {name: getattr(part.memory, name) for name in names}
+    sizes["other"] = part.memory.total - sum(sizes.values())
+    listed = ", ".join(f"{name} {about(size)}" for name, size in sizes.items() if size)
     return f"{part.node} holds for {row.candidate.label}: {listed}"
 
 
 def _why(refused: ImpossibleTraining) -> str:
     if refused.missing_bytes is None:
         return refused.why
-    return f"{_size(refused.missing_bytes)} missing on {refused.node}"
+    return f"{about(refused.missing_bytes)} missing on {refused.node}"
 
 
 def _with(rate: float | None, best: float) -> str:
     if rate is None:
         return "no training with it fits"
     return "no slower with it" if rate >= best else f"{percent(1 - rate / best)} slower with it"
-
-
-def _size(size: float) -> str:
-    return format_size(int(float(f"{size:.3g}")))

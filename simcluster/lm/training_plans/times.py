@@ -1,7 +1,8 @@
-"""The seconds of a training step of each algorithm, and the bytes that all ranks together send in it.
+"""The time of a training step of each algorithm, and the bytes that all ranks send in a step.
 
-What a rank computes costs what the algorithm says that it costs, on the roofline of its device. A step is one of the
-steady state: from the end of a step to the end of the next.
+The algorithms state the costs of a rank's work, and the roofline of the rank's device gives the
+time of that work. Steps are timed in the steady state, from the end of one step to the end of the
+next.
 """
 
 from __future__ import annotations
@@ -9,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cache, cached_property
+from operator import attrgetter
 from typing import Any
 
 import torch
@@ -19,10 +21,10 @@ from simcluster.algorithms.local_steps.rounds import adopt, nesterov, outer_grad
 from simcluster.algorithms.model_parallel.placement import StageSearch
 from simcluster.algorithms.timed import cost_of
 from simcluster.collectives.flat import lengths_of
-from simcluster.lm.plan.times import all_reduce
+from simcluster.lm.plan.times import all_reduce_s
+from simcluster.lm.training_plans.extrapolated_gpt import GptBlocks
 from simcluster.lm.training_plans.ring import NUMBER_BYTES, RingHop, RingRounds, all_reduced_s, period_s, ring
-from simcluster.lm.training_plans.tall import GptBlocks
-from simcluster.topology import Device, Topology
+from simcluster.topology import Topology
 from simcluster.topology.model.duration import expected_s
 from simcluster.transport import Cost
 from simcluster.workloads.data.samples import Batch
@@ -30,7 +32,10 @@ from simcluster.workloads.data.samples import Batch
 
 @dataclass(frozen=True)
 class StepTime:
-    """A step takes *step_s*, *compute_s* of it on the rank that computes longest; all ranks send *sent_bytes*."""
+    """The time *step_s* of a step. The busiest rank computes for *compute_s* of that time.
+
+    *sent_bytes* is the number of bytes that all ranks send.
+    """
 
     step_s: float
     compute_s: float
@@ -38,69 +43,79 @@ class StepTime:
 
 
 class RankGroup:
-    """The ranks on nodes *names* of *topology*, each with its batch, out of *sizes*."""
+    """Ranks on the nodes *names* of *topology*; *sizes* has the batch size of each rank."""
 
     def __init__(self, topology: Topology, names: Sequence[str], blocks: GptBlocks, sizes: Sequence[int]) -> None:
-        self.topology, self.names, self.blocks, self.sizes = topology, tuple(names), blocks, tuple(sizes)
-        self.devices = [device_of(topology, name) for name in names]
+        self.topology = topology
+        self.names = tuple(names)
+        self.blocks = blocks
+        self.sizes = tuple(sizes)
+        self.devices = [topology.device(name) for name in names]
         self.replica = blocks.replica(sizes)
         self.batches = cache(self._batch)
+        self.hops = cache(self._hops)
 
     def _batch(self, samples: int) -> Batch:
         return next(self.blocks.replica([samples]).batches())
 
     @cached_property
     def numbers(self) -> int:
-        """The trainable numbers of the model."""
+        """The number of trainable parameters of the model."""
         return sum(shape.numel() for shape in self.replica.shapes)
 
-    @cached_property
-    def hops(self) -> list[RingHop]:
-        return ring(self.topology, self.names)
+    def _hops(self, numbers: int) -> list[RingHop]:
+        """Return the hops of a ring with chunks of a vector of *numbers* elements."""
+        return ring(self.topology, self.names, NUMBER_BYTES * -(-numbers // len(self.names)))
 
     def on_each(self, cost: Callable[[int], Cost]) -> list[float]:
-        """Return the seconds of *cost* of a rank's batch, for each rank."""
+        """Return the seconds of *cost* on each rank. *cost* takes the batch size of a rank."""
         return [expected_s(device, cost(size)) for device, size in zip(self.devices, self.sizes, strict=True)]
+
+    def gradient_cost(self, samples: int) -> Cost:
+        return self.replica.gradient_cost(self.batches(samples))
+
+    @cached_property
+    def gradients_s(self) -> list[float]:
+        return self.on_each(self.gradient_cost)
+
+    def summed_bytes(self, numbers: int) -> int:
+        """Return the bytes that all ranks send in an all-reduce of *numbers* elements."""
+        return 2 * (len(self.names) - 1) * NUMBER_BYTES * numbers
 
     @cached_property
     def rates(self) -> tuple[float, ...]:
-        """The FLOPs per second of each rank in the gradient of its batch."""
-        flops = [self.replica.gradient_cost(self.batches(size)).flops for size in self.sizes]
-        seconds = self.on_each(lambda size: self.replica.gradient_cost(self.batches(size)))
-        return tuple(a / b for a, b in zip(flops, seconds, strict=True))
+        """Each rank's FLOPs per second while it computes the gradient of its batch."""
+        return tuple(self.gradient_cost(n).flops / s for n, s in zip(self.sizes, self.gradients_s, strict=True))
 
     @cached_property
     def works_s(self) -> list[float]:
-        """The seconds of a gradient and an optimizer step of the whole model, for each rank."""
-        gradients_s = self.on_each(lambda size: self.replica.gradient_cost(self.batches(size)))
-        applies_s = self.on_each(lambda _: self.replica.apply_cost())
-        return [a + b for a, b in zip(gradients_s, applies_s, strict=True)]
-
-
-def device_of(topology: Topology, name: str) -> Device:
-    device = topology.nodes[name].device
-    assert device is not None, "a worker has a device"
-    return device
+        """Each rank's seconds for a gradient and an optimizer step of the whole model."""
+        cost = self.replica.apply_cost()
+        return [a + expected_s(device, cost) for a, device in zip(self.gradients_s, self.devices, strict=True)]
 
 
 def all_reduce_dp(group: RankGroup, settings: dict[str, Any]) -> StepTime:
-    """A gradient, an all-reduce of it, an optimizer step."""
-    sent = 2 * (len(group.names) - 1) * NUMBER_BYTES * group.numbers
-    return StepTime(_summed(group, group.works_s, settings["schedule"]), max(group.works_s), sent)
+    """Time a step of data parallelism: a gradient, its all-reduce, and an optimizer step."""
+    step_s = _summed(group, group.works_s, settings["schedule"])
+    return StepTime(step_s, max(group.works_s), group.summed_bytes(group.numbers))
 
 
 def _summed(group: RankGroup, works_s: Sequence[float], schedule: str) -> float:
-    """Return the seconds of *works_s* and an all-reduce of as many numbers as the model has."""
+    """Return the seconds of a step: *works_s* of work by rank, then an all-reduce."""
     if len(works_s) == 1:
         return works_s[0]
     if schedule == "ring":
-        return period_s(group.hops, group.numbers, works_s)
-    return max(works_s) + all_reduce(group.topology, group.names).seconds(NUMBER_BYTES * group.numbers)
+        return period_s(group.hops(group.numbers), group.numbers, works_s)
+    return max(works_s) + all_reduce_s(group.topology, group.names, NUMBER_BYTES * group.numbers)
 
 
 def local_sgd(group: RankGroup, settings: dict[str, Any]) -> StepTime:
-    """*interval* steps of each rank alone, then the mean of their weights; per step, a part of a round."""
-    vector, weights = torch.empty(group.numbers, device="meta"), group.replica.parameters
+    """Time local SGD: *interval* local steps of each rank, then the mean of the weights.
+
+    The result is per local step.
+    """
+    vector = torch.empty(group.numbers, device="meta")
+    weights = group.replica.parameters
     extras = [
         cost_of(changed, vector, weights, 1.0), cost_of(torch.add, vector, vector), cost_of(adopt, weights, vector),
     ]  # fmt: skip
@@ -108,8 +123,12 @@ def local_sgd(group: RankGroup, settings: dict[str, Any]) -> StepTime:
 
 
 def diloco(group: RankGroup, settings: dict[str, Any]) -> StepTime:
-    """*interval* steps of each rank alone, then an outer step along their mean movement."""
-    vector, weights = torch.empty(group.numbers, device="meta"), group.replica.parameters
+    """Time DiLoCo: *interval* local steps of each rank, then an outer step along the mean movement.
+
+    The result is per local step.
+    """
+    vector = torch.empty(group.numbers, device="meta")
+    weights = group.replica.parameters
     rates = settings["outer_learning_rate"], settings["outer_momentum"]
     extras = [
         cost_of(outer_gradient, vector, weights),
@@ -120,38 +139,48 @@ def diloco(group: RankGroup, settings: dict[str, Any]) -> StepTime:
 
 
 def _rounds(group: RankGroup, settings: dict[str, Any], extras: Sequence[Cost]) -> StepTime:
+    """Return the mean time per local step in a round.
+
+    A round has *interval* local steps, work of the costs *extras*, and an all-reduce.
+    """
     interval = settings["interval"]
     extras_s = [sum(expected_s(device, cost) for cost in extras) for device in group.devices]
     works_s = [interval * work + extra for work, extra in zip(group.works_s, extras_s, strict=True)]
-    sent = 2 * (len(group.names) - 1) * NUMBER_BYTES * group.numbers
     round_s = _summed(group, works_s, settings["schedule"])
-    return StepTime(round_s / interval, max(works_s) / interval, sent / interval)
+    return StepTime(round_s / interval, max(works_s) / interval, group.summed_bytes(group.numbers) / interval)
 
 
 def zero(group: RankGroup, settings: dict[str, Any]) -> StepTime:
-    """A gradient summed at the owners of its parts, their optimizer steps, and the weights back, by *stage*.
+    """Time ZeRO: sum gradients at their owners, step the optimizer there, and gather the weights.
 
-    Layers count as on the slowest rank, and hops as the slowest one.
+    The setting *stage* decides when each of these happens. Every layer takes the time of the
+    slowest rank, and every hop that of the slowest hop.
     """
     return _ZeroTimes(group, settings["stage"], settings["prefetch"]).step()
 
 
 class _ZeroTimes:
+    """A replay of two ZeRO steps. The second one is timed, in the steady state."""
+
     def __init__(self, group: RankGroup, stage: int, prefetch: int) -> None:
-        self._stage, self._prefetch, self._n = stage, prefetch, len(group.names)
+        self._stage = stage
+        self._prefetch = prefetch
+        self._n = len(group.names)
         replica = group.replica
         units = cut_into_units(replica)
         self._units = [unit.size_bytes // NUMBER_BYTES for unit in units]
         self._used = [[unit.number for unit in used] for used in units_of_layers(replica, units)]
         self._ended = {unit.layer: unit.number for unit in units}
-        costs = {size: replica.layer_costs(group.batches(size)) for size in {*group.sizes}}
-        layers = range(len(self._used))
-        self._forward_s = [max(group.on_each(lambda size, i=i: costs[size][i].forward)) for i in layers]  # type: ignore[misc]
-        self._backward_s = [max(group.on_each(lambda size, i=i: costs[size][i].backward)) for i in layers]  # type: ignore[misc]
+        of_size = {size: replica.layer_costs(group.batches(size)) for size in {*group.sizes}}
+        costs = [of_size[size] for size in group.sizes]  # by rank, then by layer
+        self._forward_s, self._backward_s = (
+            [max(map(expected_s, group.devices, map(attrgetter(way), of))) for of in zip(*costs, strict=True)]
+            for way in ("forward", "backward")
+        )
         own = [torch.empty(lengths_of(numbers, self._n)[0], device="meta") for numbers in self._units]
         apply = replica.pieces(own).apply_cost()
         self._apply_s = max(expected_s(device, apply) for device in group.devices)
-        self._rounds = RingRounds(group.hops)
+        self._rounds = RingRounds(group.hops, self._n)
 
     def step(self) -> StepTime:
         compute_s = sum(self._forward_s) + sum(self._backward_s) + self._apply_s
@@ -163,18 +192,24 @@ class _ZeroTimes:
         return StepTime(ends_s[2] - ends_s[1], compute_s, (self._n - 1) * NUMBER_BYTES * sent)
 
     def _replicated(self, now_s: float) -> float:
-        """Return the end of a step that begins at *now_s*, with the weights on every rank."""
+        """Return the end of a step from *now_s*, if ranks have all weights (stages 0 to 2)."""
         now_s += sum(self._forward_s)
         now_s = self._updated(*self._summed(now_s))
         gathers = [self._rounds.begin(now_s, numbers) for numbers in self._units]
         return max(self._rounds.end_s(gather) for gather in gathers)
 
     def _sharded(self, now_s: float) -> float:
-        """Return the end of a step in which each layer's weights are gathered, *prefetch* layers ahead of their use."""
+        """Return the end of a step from *now_s*, with weights gathered by layer (stage 3).
+
+        Gathers begin *prefetch* layers ahead of their use.
+        """
         count = len(self._used)
-        uses, coming = [*range(count), *reversed(range(count))], list[list[int]]()
+        uses = [*range(count), *reversed(range(count))]
+        coming = list[list[int]]()
 
         def present(now_s: float) -> float:
+            # Begin the gathers that are due; return the time at which the next layer's weights have
+            # arrived.
             while uses and len(coming) <= self._prefetch:
                 coming.append([self._rounds.begin(now_s, self._units[unit]) for unit in self._used[uses.pop(0)]])
             return max([now_s, *(self._rounds.end_s(gather) for gather in coming.pop(0))])
@@ -184,7 +219,7 @@ class _ZeroTimes:
         return self._updated(*self._summed(now_s, present))
 
     def _summed(self, now_s: float, present: Callable[[float], float] = float) -> tuple[float, float]:
-        """Return when the backward pass and the sums end; from stage 2 on each sum waits for the one before."""
+        """Return (end of backward, end of sums). From stage 2 on, sums run one at a time."""
         kept: list[int] = []
         last_s = now_s
         for layer in reversed(range(len(self._used))):
@@ -204,7 +239,10 @@ class _ZeroTimes:
 
 
 def tensor_parallel(group: RankGroup, settings: dict[str, Any]) -> StepTime:
-    """Two sums of activations over the ranks per layer with weights that are cut: one forward, one backward."""
+    """Time tensor parallelism: ranks sum the activations of each half of a layer.
+
+    They do so once in the forward pass and once in the backward pass.
+    """
     shard = group.replica.tensor_shard()
     costs = shard.costs(group.batches(sum(group.sizes)))
     works: list[list[Cost]] = [[]]
@@ -228,19 +266,22 @@ def tensor_parallel(group: RankGroup, settings: dict[str, Any]) -> StepTime:
         works[-1] += [cost.whole.backward] if piece.whole is not None else []
         works[-1] += [cost.join.backward] if piece.shard is not None else []
     works[-1].append(shard.part.apply_cost())
+    # Ranks alternate between work alone (works) and sums together (sums). The second of two steps
+    # is in the steady state.
     works_s = [[sum(expected_s(device, cost) for cost in work) for device in group.devices] for work in works]
-    now_s, ends_s = [0.0] * len(group.names), [0.0]
+    now_s = [0.0] * len(group.names)
+    ends_s = [0.0]
     for _ in (1, 2):
         for i, work_s in enumerate(works_s):
             now_s = [start + seconds for start, seconds in zip(now_s, work_s, strict=True)]
-            now_s = all_reduced_s(group.hops, sums[i], now_s) if i < len(sums) else now_s
+            now_s = all_reduced_s(group.hops(sums[i]), sums[i], now_s) if i < len(sums) else now_s
         ends_s.append(max(now_s))
-    sent = 2 * (len(group.names) - 1) * NUMBER_BYTES * sum(sums)
-    return StepTime(ends_s[2] - ends_s[1], max(map(sum, zip(*works_s, strict=True))), sent)
+    compute_s = max(map(sum, zip(*works_s, strict=True)))
+    return StepTime(ends_s[2] - ends_s[1], compute_s, group.summed_bytes(sum(sums)))
 
 
 def pipeline(group: RankGroup, settings: dict[str, Any]) -> StepTime:
-    """Micro-batches through the stages and back, then each rank's optimizer step; from flush to flush."""
+    """Time a pipeline: micro-batches forward and backward, then each rank's optimizer step."""
     search = StageSearch(group.replica, settings, group.topology, group.names)
     order = range(len(group.names))
     plan = search.plan(order)
@@ -251,20 +292,16 @@ def pipeline(group: RankGroup, settings: dict[str, Any]) -> StepTime:
     works = [plan.cost(stage).total for stage in order]
     compute_s = max(m * expected_s(device, work) for device, work in zip(group.devices, works, strict=True))
     sent = sum(2 * m * plan.cost(stage).output_bytes for stage in order if stage < plan.last)
-    tied_s, holders = 0.0, plan.holders()
+    tied_s = 0.0
+    holders = plan.holders()
     for place, found in holders.items():
         tied_s += search.tied_s(place, found)
         sent += len(found) * (len(found) - 1) * group.replica.shapes[place].nbytes
-    # The first stage is the last one to go backward, and the next step waits for it.
+    # The first stage ends its backward pass last, and the next step waits for its optimizer step.
     return StepTime(search.flush_s(plan, order) + tied_s + applies_s[0], compute_s + max(applies_s), float(sent))
 
 
 TIMES: dict[str, Callable[[RankGroup, dict[str, Any]], StepTime]] = {
-    "all_reduce_dp": all_reduce_dp,
-    "zero": zero,
-    "pipeline": pipeline,
-    "tensor_parallel": tensor_parallel,
-    "local_sgd": local_sgd,
-    "diloco": diloco,
+    step.__name__: step for step in (all_reduce_dp, zero, pipeline, tensor_parallel, local_sgd, diloco)
 }
-"""Algorithm -> its step."""
+"""Algorithm -> the function that times its step."""

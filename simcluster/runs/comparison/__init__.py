@@ -1,1 +1,1 @@
-"""Differences between runs: settings, results, and predicted against measured times."""
+"""Compare runs: their settings, their results, and predicted with measured times."""

@@ -1,8 +1,9 @@
-"""Differences of runs, each against the first: settings, weights, counts, times, metrics, nodes, links.
+"""Compare two runs: settings, weights, counts, times, metrics, nodes and links.
 
 Counts, weights and metrics are compared exactly: on two backends, or twice on one, they should be
-equal to the last bit. Times are given as a ratio. Unlike kernels round differently, and training carries that on: final
-weights of such runs are judged by a tolerance, not by bits.
+equal to the last bit. Times are compared by their ratio. Different kernels round differently, and
+training amplifies the rounding errors. So final weights from different kernels are compared with a
+tolerance.
 """
 
 from __future__ import annotations
@@ -11,7 +12,7 @@ import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from simcluster.errors import UsageError
 from simcluster.runs.calls import SCRIPT, CallTotals, call_totals, step_s
@@ -29,14 +30,17 @@ BILL = ("joules", "price_usd")
 MEMORY = ("peak_rss_bytes", "grown_rss_bytes", "predicted_peak_bytes")
 NODE_NUMBERS = ("compute_s", "wait_s", "bytes_sent", "bytes_received", "messages_sent", *MEMORY, *BILL)
 
-TOLERANCE: Final = 1e-3
-"""Relative, in the Euclidean norm of all final weights. Rounding alone is near 1e-7 and grows with the steps."""
+TOLERANCE = 1e-3
+"""Limit on the relative difference of final weights, in the Euclidean norm, for different kernels.
+
+Rounding alone causes about 1e-7, which grows with the steps.
+"""
 
 KERNELS = ("torch", "blas", "cpu_capability", "device")
 
 
 class MetricDifference(NamedTuple):
-    """The first number that two runs recorded differently."""
+    """The first recorded number that differs between two runs."""
 
     step: int
     node: str
@@ -47,7 +51,10 @@ class MetricDifference(NamedTuple):
 
 @dataclass(frozen=True)
 class MetricsCompared:
-    """Counts of the numbers (by step, node, name) that both runs recorded, or only one; the first that differs."""
+    """The numbers of recorded values: in both runs, only in one, and in both but different.
+
+    Values are matched by step, node and name. *first* is the first difference.
+    """
 
     in_both: int
     only_a: int
@@ -57,7 +64,7 @@ class MetricsCompared:
 
 
 class KernelDifference(NamedTuple):
-    """Kernels of *node* in both runs."""
+    """A property *key* of the kernels that differs on *node* between two runs."""
 
     node: str
     key: str
@@ -67,7 +74,11 @@ class KernelDifference(NamedTuple):
 
 @dataclass(frozen=True)
 class Judgement:
-    """*found* lists differences of the kernels. *difference* is that of the weights; None if a run has none."""
+    """The comparison of final weights from different kernels by a tolerance.
+
+    *found* lists the differences of the kernels. *difference* is the relative difference of the
+    weights, None if it is unknown.
+    """
 
     found: list[KernelDifference]
     difference: float | None
@@ -88,38 +99,38 @@ class Judgement:
 
 @dataclass(frozen=True)
 class RunPair:
-    """Two runs, their equalities and differences."""
+    """Two runs, and the results of comparing them."""
 
     a: RunFolder
     b: RunFolder
 
     @cached_property
     def settings(self) -> list[SettingDifference]:
-        """Every setting that differs: see `differences`."""
+        """All settings that differ; see `differences`."""
         return differences(self.a.config, self.b.config)
 
     @cached_property
     def same_weights(self) -> bool | None:
-        """Whether rank 0 ended with the same bits; None if a run has no final weights."""
+        """Whether the final weights are equal to the bit; None if a run has none."""
         a, b = self.a.summary["weights_sha256"], self.b.summary["weights_sha256"]
         return None if a is None or b is None else bool(a == b)
 
     @cached_property
     def nodes_with_other_weights(self) -> list[str]:
-        """Names of the nodes, in rank order, with final bits in b other than in a."""
+        """The names of the nodes, in rank order, whose final weights differ between a and b."""
         a, b = self.a.summary["nodes"], self.b.summary["nodes"]
         return [name for name in a if name in b and a[name]["weights_sha256"] != b[name]["weights_sha256"]]
 
     @cached_property
     def kernels(self) -> Judgement | None:
-        """The judgement if bits differ between runs of unlike kernels, else None."""
+        """The comparison by a tolerance if both the weights and the kernels differ, else None."""
         if self.same_weights is not False and not self.nodes_with_other_weights:
             return None
         nodes = self.b.summary["nodes"]
         found = [
             KernelDifference(name, key, str(one[key]), str(other[key]))
             for name, node in self.a.summary["nodes"].items()
-            # A run without kernels, or one of them, counts as alike.
+            # A run that did not record a property of its kernels counts as equal in it.
             if (one := node.get("numerics")) and (other := nodes.get(name, {}).get("numerics"))
             for key in KERNELS
             if key in one and key in other and str(one[key]) != str(other[key])
@@ -132,7 +143,7 @@ class RunPair:
 
     @property
     def predicted_and_measured(self) -> tuple[RunFolder, RunFolder] | None:
-        """(simulated, real) if one run is a simulation and the other is not."""
+        """(simulated run, real run) if one run is a simulation and the other is not, else None."""
         simulated = [run.summary["backend"] == "sim" for run in (self.a, self.b)]
         if simulated == [True, False]:
             return self.a, self.b
@@ -140,7 +151,7 @@ class RunPair:
 
     @cached_property
     def is_elsewhere(self) -> bool:
-        """Whether the measured run had all nodes on one machine while the predicted cluster has several."""
+        """Whether the measured run had all nodes on one machine, but the cluster has several."""
         both = self.predicted_and_measured
         if both is None or not both[1].summary.get("one_machine"):
             return False
@@ -148,16 +159,17 @@ class RunPair:
 
     @property
     def elapsed_ratio(self) -> float | None:
-        """Measured over predicted time, or b's over a's; None if the lower one is 0."""
+        """The ratio of measured to predicted time, or of b's time to a's; None if undefined."""
         below, above = self.predicted_and_measured or (self.a, self.b)
         below_s = below.summary["elapsed_s"]
         return above.summary["elapsed_s"] / below_s if below_s else None
 
     @property
     def interval(self) -> dict[str, Any] | None:
-        """The simulated run's interval for the measured time: level, low, expected, high, inside; None if it has none.
+        """The simulated run's interval for the measured time: level, low, expected, high, inside.
 
-        Only a run on a calibrated topology has one. *expected* is the time of the simulated run itself.
+        "expected" is the simulated time; "inside" is whether the measured time is in the interval.
+        None unless the simulated run has an interval: its topology must be calibrated.
         """
         both = self.predicted_and_measured
         told = both[0].summary.get("elapsed_interval_s") if both else None
@@ -170,18 +182,21 @@ class RunPair:
 
     @cached_property
     def phases(self) -> dict[str, dict[str, PredictedTime]]:
-        """Node -> phase -> predicted and measured time; empty unless one run is a prediction of the other."""
+        """Node -> phase -> predicted and measured time; empty unless one run predicts the other."""
         both = self.predicted_and_measured
         return phases(*both) if both else {}
 
     @cached_property
     def memory(self) -> dict[str, PredictedMemory]:
-        """Node -> memory predicted by the simulated run and measured in the real one; else both of b."""
+        """Node -> predicted and measured memory; both are b's unless one run predicts the other."""
         return memory(*(self.predicted_and_measured or (self.b, self.b)))
 
     @cached_property
     def transits(self) -> dict[str, PredictedTime]:
-        """Link -> time from send to receipt of what crossed it; empty unless one run predicts the other."""
+        """Link -> total time of the messages that crossed it, from send to receipt, in both runs.
+
+        Empty unless one run predicts the other.
+        """
         both = self.predicted_and_measured
         if both is None:
             return {}
@@ -190,7 +205,10 @@ class RunPair:
 
     @cached_property
     def calls(self) -> dict[str, dict[str, dict[str, CallTotals]]]:
-        """Node -> operation -> {"a": totals, "b": totals} of a script's calls, without a side that made none."""
+        """Node -> operation -> {"a": totals, "b": totals} of a script's calls.
+
+        A side that made no such call is absent.
+        """
         found: dict[str, dict[str, dict[str, CallTotals]]] = {}
         for side, run in (("a", self.a), ("b", self.b)):
             totals = call_totals(run.calls) if run.summary["algorithm"] == SCRIPT else {}
@@ -201,7 +219,7 @@ class RunPair:
 
     @property
     def step_s(self) -> tuple[float, float] | None:
-        """The median times of a script's step in a and b; None unless both have steps."""
+        """The median durations of a script's steps in a and b; None unless both have steps."""
         a, b = (step_s(run.calls) if run.summary["algorithm"] == SCRIPT else None for run in (self.a, self.b))
         return (a, b) if a is not None and b is not None else None
 
@@ -222,15 +240,21 @@ class RunPair:
         return MetricsCompared(len(both), len(a) - len(both), len(b) - len(both), len(differing), first)
 
     def to_dict(self) -> dict[str, Any]:
-        """Return everything as JSON values; for nodes and links, the numbers of both runs side by side."""
+        """Return the comparison as JSON values, with the numbers of both runs side by side."""
         a, b = self.a.summary, self.b.summary
         metrics, first = self.metrics, None
         if metrics.first is not None:  # JSON lacks NaN and infinities
             finite = {"a": metrics.first.a, "b": metrics.first.b}
             first = metrics.first._asdict() | {side: x if math.isfinite(x) else None for side, x in finite.items()}
         return {
-            "a": {"folder": str(self.a.folder), **{key: a[key] for key in IDENTITY}, "warnings": self.a.warnings},
-            "b": {"folder": str(self.b.folder), **{key: b[key] for key in IDENTITY}, "warnings": self.b.warnings},
+            **{
+                side: {
+                    "folder": str(run.folder),
+                    **{key: run.summary[key] for key in IDENTITY},
+                    "warnings": run.warnings,
+                }
+                for side, run in (("a", self.a), ("b", self.b))
+            },
             "same_weights": self.same_weights,
             "same_trace": self.same_trace,
             "nodes_with_other_weights": self.nodes_with_other_weights,
@@ -238,7 +262,7 @@ class RunPair:
             "elapsed_s": {"a": a["elapsed_s"], "b": b["elapsed_s"]}
             | {"ratio": self.elapsed_ratio, "interval": self.interval},
             **{key: {"a": a[key], "b": b[key], "equal": a[key] == b[key]} for key in COUNTS + RESULTS},
-            # Runs of earlier versions have no bill.
+            # Runs of earlier versions lack these numbers.
             **{key: {"a": a.get(key), "b": b.get(key)} for key in BILL},
             "settings": [
                 {key: value for key, value in setting._asdict().items() if value is not ABSENT}
@@ -266,7 +290,10 @@ class RunPair:
 
 
 def weights_difference(a: RunFolder, b: RunFolder) -> float | None:
-    """Return the norm of the weights' difference over the norm of *a*'s weights; None if there is no such number."""
+    """Return the norm of the final weights' difference, relative to the norm of *a*'s weights.
+
+    Return None if a run has no weights, or if their shapes differ; infinity if any is NaN.
+    """
     try:
         ours, theirs = a.weights(), b.weights()
     except UsageError:
@@ -277,13 +304,15 @@ def weights_difference(a: RunFolder, b: RunFolder) -> float | None:
     whole = sum(float(one.double().square().sum()) for one in ours.values())
     if apart != apart or whole != whole:  # NaN is within no tolerance
         return float("inf")
-    return float((apart / whole) ** 0.5) if whole else (float("inf") if apart else 0.0)
+    if whole:
+        return float((apart / whole) ** 0.5)
+    return float("inf") if apart else 0.0
 
 
 def _beside(
     a: Mapping[str, Mapping[str, Any]], b: Mapping[str, Mapping[str, Any]], keys: tuple[str, ...]
 ) -> dict[str, dict[str, dict[str, Any]]]:
-    """Return {name: {key: {"a": ..., "b": ...}}} for every name of either side; None on a side that lacks it."""
+    """Return {name: {key: {"a": ..., "b": ...}}} for all names; None for a missing number."""
     return {
         name: {key: {"a": a.get(name, {}).get(key), "b": b.get(name, {}).get(key)} for key in keys}
         for name in dict.fromkeys([*a, *b])

@@ -1,24 +1,24 @@
-"""The settings in which two runs differ, by the dotted keys of `--set`."""
+"""Find the settings that differ between two runs, by the dotted keys of `--set`."""
 
 from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
-from typing import Any, Final, NamedTuple
+from typing import Any, NamedTuple
 
 from simcluster.documents.captured.source import is_captured, placeless
 from simcluster.runs.flat_config import names_of
 
 
 class AbsentSetting:
-    """Stands for a setting that one of two runs lacks, since None is a value."""
+    """A placeholder for a setting that one of two runs lacks, since None is a possible value."""
 
     def __repr__(self) -> str:
         return "absent"
 
 
-ABSENT: Final = AbsentSetting()
+ABSENT = AbsentSetting()
 
 
 class SettingDifference(NamedTuple):
@@ -32,8 +32,8 @@ class SettingDifference(NamedTuple):
 def differences(a: Mapping[str, Any], b: Mapping[str, Any]) -> list[SettingDifference]:
     """Return the settings that differ, in the order of *a*'s configuration, then of *b*'s.
 
-    A setting of a shipped algorithm or workload that one run leaves out has its default there. Topologies that mean the
-    same do not differ, however they are written.
+    If one run omits a setting of a shipped algorithm or workload, the default counts. Topologies do
+    not differ if they describe the same cluster in different words.
     """
     if _same_cluster(a.get("topology"), b.get("topology")):
         a, b = ({key: value for key, value in one.items() if key != "topology"} for one in (a, b))
@@ -48,7 +48,7 @@ def differences(a: Mapping[str, Any], b: Mapping[str, Any]) -> list[SettingDiffe
 
 
 def _same_cluster(a: Any, b: Any) -> bool:
-    """Return whether two topologies are written differently, but mean the same."""
+    """Return whether two different documents describe the same cluster."""
     if a == b or not isinstance(a, Mapping) or not isinstance(b, Mapping):
         return False
     from simcluster.topology import load
@@ -57,7 +57,7 @@ def _same_cluster(a: Any, b: Any) -> bool:
 
 
 def _completed(config: Mapping[str, Any], other: Mapping[str, Any]) -> dict[str, Any]:
-    """Return *config* with the defaults of the settings that only *other* names."""
+    """Return *config*, completed by the defaults of settings that are only in *other*."""
     found = dict(config)
     for kind in ("algorithm", "workload"):
         block, beyond = config.get(kind), other.get(kind)
@@ -68,7 +68,7 @@ def _completed(config: Mapping[str, Any], other: Mapping[str, Any]) -> dict[str,
 
 
 def _defaults(kind: str, name: Any) -> dict[str, Any]:
-    """Return the defaults of the shipped algorithm or workload *name*."""
+    """Return setting -> default of the shipped algorithm or workload *name*."""
     shipped: Mapping[str, Callable[..., Any]]
     if kind == "algorithm":
         from simcluster.algorithms import ALGORITHMS as shipped
@@ -80,8 +80,9 @@ def _defaults(kind: str, name: Any) -> dict[str, Any]:
 
 
 def _flat(value: Any, key: str = "") -> Iterator[tuple[str, Any]]:
-    """Yield (dotted key, leaf) for each leaf of nested mappings and lists; an empty one is a leaf. A link has its name
-    in its key.
+    """Yield (dotted key, leaf) for each leaf of nested mappings and lists.
+
+    Empty mappings and lists are leaves. The key of a link has its name in place of its index.
     """
     if isinstance(value, Mapping) and value:
         for name, item in value.items():
@@ -94,7 +95,10 @@ def _flat(value: Any, key: str = "") -> Iterator[tuple[str, Any]]:
 
 
 def _named(value: Any) -> Any:
-    """Return *value*; for captured source only what identifies it, since each run's directory has a copy."""
+    """Return *value*, or only the identifying part of a reference to captured source.
+
+    Each run's directory has its own copy of the source.
+    """
     if not isinstance(value, str):
         return value
     reference = value.replace("\\", "/")  # a run made on Windows may be compared elsewhere

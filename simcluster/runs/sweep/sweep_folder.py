@@ -1,8 +1,9 @@
-"""A finished sweep as its folder tells it: what was swept, the table, the runs."""
+"""Read the directory of a finished sweep: its swept keys, its table and its runs."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -16,21 +17,28 @@ from simcluster.runs.sweep.swept_columns import as_text, column_of
 if TYPE_CHECKING:
     import pandas as pd
 
-SWEEP, ANSWER, POINTS, LOGS, EXPLORER = "sweep.yaml", "whatif.json", "points", "logs", "explorer.html"
+SWEEP = "sweep.yaml"
+ANSWER = "whatif.json"
+POINTS = "points"
+LOGS = "logs"
+EXPLORER = "explorer.html"
 TABLE_CSV, TABLE_PARQUET = "table.csv", "table.parquet"
 
 TABLE_COLUMNS = {"run": "OTU", "status": "OTU"}
 
 
+@dataclass(repr=False, eq=False)
 class SweepFolder:
-    """A sweep that ended: its *folder*, *name*, the *keys* that were swept, and `table` (pandas), one row a point.
+    """A finished or interrupted sweep in *folder*, which swept *keys*.
 
-    One that was interrupted has a row for each of the *planned* points that was kept.
+    `table` is a pandas table with one row per point. After an interruption it has only the finished
+    ones of the *planned* points.
     """
 
-    def __init__(self, folder: Path, name: str, keys: Sequence[str], planned: int) -> None:
-        self.folder, self.name, self.keys = folder, name, list(keys)
-        self.planned = planned
+    folder: Path
+    name: str
+    keys: list[str]
+    planned: int
 
     @cached_property
     def table(self) -> pd.DataFrame:
@@ -38,32 +46,32 @@ class SweepFolder:
 
     @property
     def columns(self) -> list[str]:
-        """The column of each of *keys* in `table`: that of a quantity also has its unit."""
+        """The names of the columns of *keys* in `table`; the name for a quantity has its unit."""
         return [column_of(key, list(self.table.columns)) for key in self.keys]
 
     @property
     def as_text(self) -> pd.DataFrame:
-        """The table with swept quantities as people write them, in columns that are called by their keys."""
+        """The table with swept quantities as strings with a unit, in columns named by their keys."""
         return as_text(self.table, self.keys)
 
     @property
     def folders(self) -> list[Path]:
-        """Of each point's run; equal points share one."""
+        """The directory of each point's run; equal points share a run."""
         return [self.folder / POINTS / Path(run).name for run in self.table["run"]]
 
     @cached_property
     def runs(self) -> Sequence[RunFolder | None]:
-        """The run of each point; None where there is none."""
+        """The run of each point; None for a point without a run."""
         return [RunFolder(folder) if (folder / SUMMARY).is_file() else None for folder in self.folders]
 
     @property
     def configs(self) -> list[Mapping[str, Any] | None]:
-        """The resolved experiment of each point; None where there is no run."""
+        """The resolved experiment of each point; None for a point without a run."""
         return [read_config(folder) if (folder / SUMMARY).is_file() else None for folder in self.folders]
 
     @property
     def failed(self) -> int:
-        """Number of points with a failed run or none."""
+        """The number of points with a failed run or without a run."""
         return int((self.table["status"] != "done").sum())
 
     def __repr__(self) -> str:
@@ -71,12 +79,15 @@ class SweepFolder:
 
 
 def is_sweep(folder: Path) -> bool:
-    """Whether *folder* is one of a sweep."""
+    """Return whether *folder* is the directory of a sweep."""
     return (folder / SWEEP).is_file()
 
 
 def read_sweep(folder: Path) -> tuple[str, list[str], int]:
-    """Return the name, the swept keys and the number of points of an ended sweep in *folder*. Raises UsageError."""
+    """Return the name, the swept keys and the number of points of the sweep in *folder*.
+
+    Raise UsageError if a file is missing or invalid.
+    """
     missing = [name for name in (SWEEP, TABLE_PARQUET) if not (folder / name).is_file()]
     if missing:
         raise UsageError([Problem(name, f"nothing in {folder}", "this file of a sweep that ended") for name in missing])
@@ -84,4 +95,4 @@ def read_sweep(folder: Path) -> tuple[str, list[str], int]:
         head = loads(read(folder, SWEEP, most_bytes=MAX_BYTES).decode(), str(folder / SWEEP)).data
         return str(head["experiment"]), [str(key) for axis in head["axes"] for key in axis], int(head["points"])
     except (OSError, ValueError, KeyError, TypeError) as error:
-        raise UsageError(Problem(SWEEP, f"something else in {folder}", "what a sweep writes there")) from error
+        raise UsageError(SWEEP, f"something else in {folder}", "what a sweep writes there") from error

@@ -1,13 +1,14 @@
-"""The columns of a sweep's table for its swept keys: quantities as numbers, structured values as short labels.
+"""Convert the values of swept keys to columns of a sweep's table, and back to strings.
 
-The column of a quantity is called by its key and its unit, such as topology.links.pi5-mini1.bandwidth_bps.
+Quantities become numbers, structured values short labels. The name of a quantity's column is its
+key and its unit, such as topology.links.pi5-mini1.bandwidth_bps.
 """
 
 from __future__ import annotations
 
 import json
 from collections.abc import Callable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from simcluster import units
 
@@ -16,7 +17,7 @@ if TYPE_CHECKING:
 
 
 class ColumnUnit(NamedTuple):
-    """A unit of the columns with names that end in *suffix*: their numbers are of *size* base units each."""
+    """The unit of columns with names that end in *suffix*, equal to *size* base units."""
 
     suffix: str
     parse: Callable[[object], float]
@@ -36,7 +37,7 @@ def _bandwidth(bandwidth_Bps: float) -> str:
     return units.write_bandwidth(bandwidth_Bps) if bandwidth_Bps else "0 bps"
 
 
-UNITS: Final = (
+UNITS = (
     ColumnUnit("_bps", units.parse_bandwidth_or_zero, _bandwidth, 1 / 8),
     ColumnUnit("_s", units.parse_latency, units.write_latency),
     ColumnUnit("_bytes", units.parse_size, _size),
@@ -50,8 +51,8 @@ UNITS: Final = (
 def columns_of(key: str, values: Sequence[Any]) -> tuple[str, list[Any]]:
     """Return (name, cells) of the column for the swept *key* with *values*.
 
-    Values that are all numbers, all texts or all true and false stay what they are. Quantities become numbers. A
-    column of anything else has texts: blocks by their names, lists by their items.
+    Quantities become numbers. Values that are all numbers, all strings or all booleans are
+    unchanged. All other values become labels; see `label`.
     """
     for unit in UNITS:
         try:
@@ -66,17 +67,23 @@ def columns_of(key: str, values: Sequence[Any]) -> tuple[str, list[Any]]:
 
 
 def column_of(key: str, columns: Sequence[str]) -> str:
-    """Return the name among *columns* of the swept *key*'s, which may have a unit; *key* if there is none."""
+    """Return the name in *columns* that belongs to the swept *key*, ignoring a unit suffix.
+
+    Return *key* if there is none.
+    """
     return next((name for name in (key, *(key + unit.suffix for unit in UNITS)) if name in columns), key)
 
 
 def key_of(name: str, keys: Sequence[str]) -> str:
-    """Return the one of *keys* that is *name*, or has the column *name*; *name* if there is none."""
+    """Return the key in *keys* that column *name* belongs to, ignoring a unit suffix.
+
+    Return *name* if there is none.
+    """
     return next((key for key in keys if name in (key, *(key + unit.suffix for unit in UNITS))), name)
 
 
 def as_text(table: pd.DataFrame, keys: Sequence[str]) -> pd.DataFrame:
-    """Return *table* with the quantities of *keys* as texts with a unit, in columns that are called by their keys."""
+    """Return *table* with quantities of *keys* as strings with a unit, in columns named by keys."""
     found = table
     for key in keys:
         unit = next((unit for unit in UNITS if key not in table and key + unit.suffix in table), None)
@@ -87,28 +94,25 @@ def as_text(table: pd.DataFrame, keys: Sequence[str]) -> pd.DataFrame:
 
 
 def label(value: Any) -> str:
-    """Return *value* in words: a block by its name and other settings, a whole topology by its name."""
-    if isinstance(value, Mapping):
-        return _block(value)
+    """Return a short string for *value*: a block's name and settings, a topology's name."""
     if isinstance(value, (list, tuple)):
-        return ", ".join(f"({label(item)})" if isinstance(item, Mapping) else label(item) for item in value) or "none"
-    return value if isinstance(value, str) else "none" if value is None else json.dumps(value, default=str)
-
-
-def _block(block: Mapping[str, Any]) -> str:
-    name = str(block.get("name") or str(block.get("path", "")).rsplit("/", 1)[-1])
-    if block.keys() >= {"nodes", "links"}:
-        return name or f"{len(block['nodes'])} nodes, {len(block['links'])} links"
-    rest = ", ".join(
-        f"{key} {f'({label(inner)})' if isinstance(inner, Mapping) else label(inner)}"
-        for key, inner in block.items()
-        if key != ("name" if block.get("name") else "path")
-    )
+        return ", ".join(_inner(item) for item in value) or "none"
+    if not isinstance(value, Mapping):
+        return value if isinstance(value, str) else "none" if value is None else json.dumps(value, default=str)
+    name = str(value.get("name") or str(value.get("path", "")).rsplit("/", 1)[-1])
+    if value.keys() >= {"nodes", "links"}:
+        return name or f"{len(value['nodes'])} nodes, {len(value['links'])} links"
+    named_by = "name" if value.get("name") else "path"
+    rest = ", ".join(f"{key} {_inner(inner)}" for key, inner in value.items() if key != named_by)
     return f"{name} ({rest})" if rest and name else name or rest or "none"
 
 
+def _inner(value: Any) -> str:
+    return f"({label(value)})" if isinstance(value, Mapping) else label(value)
+
+
 def _distinct(values: Sequence[Any]) -> list[str]:
-    """Return the labels of *values*, numbered where different values have the same."""
+    """Return the labels of *values*, with a number if different values have the same label."""
     by_label: dict[str, list[str]] = {}
     cells = []
     for value in values:

@@ -1,4 +1,7 @@
-"""A call in flight, as torch's Work and Future. Nothing completes it in the background: waiting for it does."""
+"""A call in flight, as torch's Work and Future.
+
+A call completes only when the script waits or asks for it: nothing runs in the background.
+"""
 
 from __future__ import annotations
 
@@ -16,15 +19,17 @@ from simcluster.scripts.messages import ArenaPlace, CallAwaited, ClusterAnswer
 from simcluster.scripts.rank.node_link import NodeLink
 
 POLL_S, LONGEST_POLL_S = 1e-6, 1e-3
-"""How long a script that asks whether a call has ended waits for the answer, at first and at most."""
+"""First and longest delay before a script that asks whether a call has ended gets the answer."""
 
 Results = Sequence[tuple[ArenaPlace, Tensor]]
 
 
 class CallFuture(Future[Any]):
-    """A future that is completed by *finish*, when the script waits for it.
+    """A future that *finish* completes, and that calls *finish* only when the script waits for the
+    future.
 
-    *is_ready* says whether *finish* would return at once. The futures that `then` returns work in the same way.
+    *is_ready* returns whether *finish* would return at once. Futures that `then` returns work in
+    the same way.
     """
 
     def __init__(self, finish: Callable[[], object], is_ready: Callable[[], bool]) -> None:
@@ -58,7 +63,7 @@ class CallFuture(Future[Any]):
 
 
 def joined_future(futures: Sequence[Future[Any]]) -> CallFuture:
-    """Return a future of *futures* themselves, complete when all of them are."""
+    """Return a future that completes when all *futures* have; its result is the list of them."""
 
     def finish() -> None:
         for future in futures:
@@ -70,9 +75,10 @@ def joined_future(futures: Sequence[Future[Any]]) -> CallFuture:
 
 
 class CallWork(dist._Work):  # type: ignore[name-defined, misc]
-    """Call *number*: its *results* are in the arena when it has ended, and are copied where the script wants them.
+    """The call *number*, which is in flight.
 
-    *places* are all that it has in the arena.
+    When the call has ended, its *results* are copied from the arena to the script's tensors.
+    *places* has all places in the arena that the call uses.
     """
 
     def __init__(self, link: NodeLink, number: int, places: Sequence[ArenaPlace], results: Results) -> None:
@@ -89,7 +95,10 @@ class CallWork(dist._Work):  # type: ignore[name-defined, misc]
         self.is_over = False
 
     def wait(self, timeout: datetime.timedelta | None = None) -> bool:
-        """Return when the call has ended. Raise RuntimeError if it has failed, as gloo does if a peer is lost."""
+        """Wait until the call has ended.
+
+        Raise RuntimeError if the call has failed, as gloo does when a peer is lost.
+        """
         if not self.is_over:
             answer = self._ask(timeout.total_seconds() if timeout else None)
             if answer.error:
@@ -99,7 +108,10 @@ class CallWork(dist._Work):  # type: ignore[name-defined, misc]
     synchronize = wait
 
     def is_completed(self) -> bool:
-        """Return whether the call has ended. A script that asks in a loop waits longer each time, up to a limit."""
+        """Return whether the call has ended.
+
+        The answer takes longer each time, up to a limit, for scripts that ask in a loop.
+        """
         if self.is_over:
             return True
         limit_s, self._poll_s = self._poll_s, min(2 * self._poll_s, LONGEST_POLL_S)
@@ -113,11 +125,14 @@ class CallWork(dist._Work):  # type: ignore[name-defined, misc]
         return [tensor for _, tensor in self._results]
 
     def _source_rank(self) -> int:
-        """Return the rank of the group that a message came from."""
+        """Return the rank in the group that sent the received message."""
         return self._source
 
     def get_future(self) -> CallFuture:
-        """Return the future of the call's results; it is complete once somebody waits for it or for the call."""
+        """Return a future of the call's results.
+
+        A wait for the future, or for the call, completes it.
+        """
         future = self._future or CallFuture(self.wait, self.is_completed)
         if self.is_over:
             future.set_result([tensor for _, tensor in self._results])
@@ -142,13 +157,14 @@ class CallWork(dist._Work):  # type: ignore[name-defined, misc]
         for place in self._places:
             self._link.arena.release(place)
         self._link.memory.hold(-self._held_bytes)
-        future, self._future = self._future, None  # which hold each other, and the tensors, until then
+        # Break the reference cycle: call and future refer to each other, and to the tensors.
+        future, self._future = self._future, None
         if future is not None:
             future.set_result([tensor for _, tensor in self._results])
 
 
 class JoinedWork(dist._Work):  # type: ignore[name-defined, misc]
-    """Several calls as one."""
+    """Several calls, combined into one torch Work."""
 
     def __init__(self, works: Sequence[CallWork]) -> None:
         super().__init__()

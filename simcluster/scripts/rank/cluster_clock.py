@@ -1,4 +1,6 @@
-"""The clocks of a simulated script are the cluster's: asking the time, and sleeping, happen there."""
+"""The clocks of a simulated script, which show the cluster's time; a sleep also takes the cluster's
+time.
+"""
 
 from __future__ import annotations
 
@@ -17,15 +19,16 @@ from simcluster.scripts.rank.node_link import NodeLink
 from simcluster.scripts.rank.replacements import around
 
 EPOCH_S = 1_767_225_600.0
-"""The answer of time.time() at the start of every run: 2026-01-01."""
+"""The value of time.time() at the start of every run: midnight UTC on 2026-01-01."""
 
 _NS = 1_000_000_000
 
 
 def install_clock(link: NodeLink) -> None:
-    """Replace the clocks of `time` and `datetime` in the main thread of this process; others keep their own.
+    """Replace the clocks of `time` and `datetime` in the main thread of this process.
 
-    So do modules that wait for other processes and threads of the script: they would never time out.
+    Other threads keep the real clocks. So do the modules that wait for other processes and threads
+    of the script: on the cluster's clock, their timeouts would never expire.
     """
     real = SimpleNamespace(**vars(time))
     for module in (connection, queues, synchronize, _base):
@@ -60,7 +63,7 @@ def install_clock(link: NodeLink) -> None:
     real_date: Any = datetime.datetime
 
     class ClusterDatetime(real_date):
-        """`datetime.datetime`, with the cluster's time as now."""
+        """`datetime.datetime` with the time of the cluster's clock."""
 
         @classmethod
         def now(cls, tz: datetime.tzinfo | None = None) -> Any:

@@ -1,7 +1,9 @@
-"""Scripts that say `cuda` run in the simulator on a machine without one: the CPU computes, the cluster's device takes
-the time.
+"""A stand-in for CUDA, with which scripts that use `cuda` run in the simulator on a machine without
+it.
 
-A mode maps the devices in calls of torch to the CPU. Only what ordinary training scripts use is here.
+The CPU computes, and the model of the cluster's device determines the time. A mode replaces CUDA
+devices in calls of torch by the CPU. The stand-in has only the parts of torch.cuda that ordinary
+training scripts use.
 """
 
 from __future__ import annotations
@@ -24,7 +26,7 @@ from simcluster.scripts.rank.memory_meter import MemoryMeter
 from simcluster.scripts.rank.node_link import refuse
 
 CUDA_VERSION, NCCL_VERSION = "12.8", (2, 27, 3)
-"""The versions that torch 2.9 came with, for scripts that ask."""
+"""The versions that were released with torch 2.9, for scripts that ask for them."""
 
 _MOVES = frozenset({"to", "type"})
 _STAYING = frozenset({torch.Tensor.cuda, torch.Tensor.pin_memory})
@@ -33,7 +35,7 @@ _DEVICE_LIKE = frozenset({str, int, torch.device})
 
 @dataclass(frozen=True)
 class StandInDevice:
-    """The answer of `torch.cuda.get_device_properties`."""
+    """The object that `torch.cuda.get_device_properties` returns."""
 
     name: str
     total_memory: int
@@ -43,7 +45,7 @@ class StandInDevice:
 
 
 class CudaOnCpu(TorchFunctionMode):
-    """Maps devices named cuda to the CPU, integers that mean one included."""
+    """A mode in which the CPU replaces a device called cuda, or an integer that means a device."""
 
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         if func in _STAYING:
@@ -67,7 +69,10 @@ def _nothing(*_: Any, **__: Any) -> None:
 
 
 class StandInEvent:
-    """`torch.cuda.Event`: work on the CPU ends before the next begins, so an event happens when it is recorded."""
+    """A stand-in for `torch.cuda.Event`.
+
+    Work on the CPU is never queued, so an event happens when it is recorded.
+    """
 
     __init__ = synchronize = wait = _nothing
     _at_s = 0.0
@@ -84,7 +89,9 @@ class StandInEvent:
 
 
 class StandInStream:
-    """`torch.cuda.Stream`: everything is in one order anyhow."""
+    """A stand-in for `torch.cuda.Stream`. On the CPU, all work runs in the order of the calls
+    anyway.
+    """
 
     __init__ = wait_stream = wait_event = synchronize = __exit__ = _nothing
 
@@ -100,8 +107,12 @@ class StandInStream:
 
 
 def install_cuda(device: StandInDevice, count: int, index: int, memory: MemoryMeter) -> None:
-    """Make `torch.cuda` and `torch.accelerator` speak of *count* such devices, *index* being this rank's."""
-    importlib.import_module("torch._dynamo")  # which lists the functions that are replaced here
+    """Make `torch.cuda` and `torch.accelerator` report *count* devices like *device*.
+
+    This rank's device has the number *index*, and *memory* measures its tensors.
+    """
+    # Import this module first, since it makes lists of functions that are replaced below.
+    importlib.import_module("torch._dynamo")
     of_both = {**_of_both(count), **_of_memory(device, memory)}
     vars(torch.cuda).update(of_both | _of_cuda(device, count, index))
     vars(torch.accelerator).update(of_both | _of_accelerator(index), get_memory_info=of_both["mem_get_info"])
@@ -133,7 +144,10 @@ def _of_accelerator(index: int) -> dict[str, Any]:
 
 
 def _of_memory(device: StandInDevice, memory: MemoryMeter) -> dict[str, Any]:
-    """Return the answers about memory: what tensors take. Nothing more is reserved."""
+    """Return name -> function for the functions that report memory.
+
+    They count the bytes of tensors as both allocated and reserved, since nothing else is reserved.
+    """
     now, peak = (lambda *_, **__: memory.live_bytes), (lambda *_, **__: memory.recent_peak_bytes)
 
     def stats(*_: Any, **__: Any) -> dict[str, int]:
@@ -178,7 +192,11 @@ def _of_cuda(device: StandInDevice, count: int, index: int) -> dict[str, Any]:
 
 
 def _refuse_cuda() -> None:
-    """Refuse what begins to use a real device, which is all of `torch.cuda` that has no answer here."""
+    """Raise NotImplementedError.
+
+    Functions of `torch.cuda` without a stand-in call this function in place of the one that starts
+    a device.
+    """
     caller = sys._getframe(1).f_code
     name = f"torch.cuda.{caller.co_name}" if f"{os.sep}torch{os.sep}cuda{os.sep}" in caller.co_filename else "cuda here"
     refuse(name, "the simulator computes on the CPU and knows the calls of ordinary training scripts")

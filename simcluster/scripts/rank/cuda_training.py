@@ -1,4 +1,6 @@
-"""Replacements on the CPU for what cuda scripts use: wrappers, meshes, autocast, scalers, generators, norms."""
+"""Replacements on the CPU for parts of torch that scripts use with CUDA, such as model wrappers,
+device meshes, autocast and gradient scalers.
+"""
 
 from __future__ import annotations
 
@@ -25,7 +27,7 @@ CPU = torch.device("cpu")
 
 
 def on_cpu(device: Any) -> Any:
-    """Return the CPU for a device named cuda, and anything else as it is."""
+    """Return the CPU if *device* is called cuda; otherwise return *device* unchanged."""
     if isinstance(device, torch.device):
         return CPU if device.type == "cuda" else device
     if isinstance(device, str) and device.partition(":")[0] == "cuda":
@@ -34,12 +36,14 @@ def on_cpu(device: Any) -> Any:
 
 
 def number_on_cpu(device: Any) -> Any:
-    """Return the CPU for a device, which may also be the number of one of cuda."""
+    """Return the CPU if *device* is called cuda or is a device number; otherwise return it
+    unchanged.
+    """
     return CPU if type(device) is int else on_cpu(device)
 
 
 def take_over_training() -> None:
-    """Replace what torch would refuse without cuda."""
+    """Replace the parts of torch that refuse to work without CUDA."""
     _replace_arguments(DistributedDataParallel, device_ids=lambda _: None, output_device=lambda _: None)
     _replace_arguments(FullyShardedDataParallel, device_id=lambda _: CPU)
     nn.SyncBatchNorm.forward = synchronized_forward
@@ -66,7 +70,7 @@ def take_over_training() -> None:
 
 
 class CpuGenerator(torch.Generator):
-    """`torch.Generator`, on the CPU for every device."""
+    """`torch.Generator`, made on the CPU whatever the device."""
 
     def __new__(cls, device: Any = CPU) -> CpuGenerator:
         return super().__new__(cls, number_on_cpu(device))  # type: ignore[call-arg]
@@ -77,7 +81,9 @@ def _autocast(enabled: bool = True, dtype: torch.dtype = torch.float16, cache_en
 
 
 def _replace_arguments(kind: Any, **changes: Callable[[Any], Any]) -> None:
-    """Let the arguments of the class *kind* that *changes* names be changed by its functions."""
+    """Make the constructor of class *kind* apply *changes*, which map an argument's name to a
+    function of its value.
+    """
     signature = inspect.signature(kind.__init__)
 
     @around(kind, "__init__")
@@ -96,19 +102,31 @@ def _mesh_on_cpu(device_type: str) -> Any:
 
 
 def _as_it_is(model: Any = None, **_: Any) -> Any:
-    """Stand in for torch.compile, with a note once: what it would make faster is counted, not timed."""
+    """Replace torch.compile: return *model* unchanged.
+
+    Print a note the first time, since the simulator counts the operators of an uncompiled model.
+    """
     note_once("torch.compile passes through: the simulator counts operators one by one")
     return _as_it_is if model is None else model
 
 
 def _placements(*args: Any, **_: Any) -> Any:
-    """Return how ranks may split attention: by samples or heads, as on GPUs. Torch has no rule for CPUs."""
-    tensors, results = (6, 3) if len(args) >= 6 else (3, 2)  # of the backward pass, or else of the forward one
+    """Return the ways to place attention on several ranks: replicated, or split by samples or by
+    heads.
+
+    GPUs allow the same ways, but torch has no rule for CPUs.
+    """
+    # The backward pass has at least 6 arguments.
+    tensors, results = (6, 3) if len(args) >= 6 else (3, 2)
     return [([p] * results, [p] * tensors + [None] * (len(args) - tensors)) for p in (Replicate(), Shard(0), Shard(1))]
 
 
 def synchronized_forward(self: Any, input: Tensor) -> Any:
-    """Normalise *input* of (N, C, ...) by mean and variance of all ranks' batches, and update the running ones."""
+    """Replace the forward pass of SyncBatchNorm, for *input* of shape (N, C, ...).
+
+    In training, normalise by the mean and variance over the batches of all ranks, and update the
+    running mean and variance.
+    """
     group = self.process_group or (dist.group.WORLD if dist.is_initialized() else None)
     if not self.training or group is None or group.size() == 1:
         return _BatchNorm.forward(self, input)

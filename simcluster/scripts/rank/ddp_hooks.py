@@ -1,7 +1,9 @@
-"""DistributedDataParallel's communication, made visible: its reducer waits in C++, where no call can be seen.
+"""Communication hooks for DistributedDataParallel. Without a hook its reducer waits in C++, where
+simcluster sees no call.
 
-A communication hook issues each bucket as it comes, so buckets travel during the backward pass. With the last
-one it waits for all. A hook of the script's own is wrapped in the same way.
+A hook issues a call for each bucket as soon as the bucket is full, so that buckets travel during
+the backward pass. At the last bucket it waits for all of them. If the script registers a hook, that
+hook is wrapped to wait in the same way.
 """
 
 from __future__ import annotations
@@ -21,7 +23,7 @@ Hook = Callable[[Any, Any], Any]
 
 
 def install_hooks() -> None:
-    """Give every DistributedDataParallel that is made from now on such a hook."""
+    """Make every DistributedDataParallel use a waiting hook from now on."""
 
     @around(DistributedDataParallel, "register_comm_hook")
     def register_hook(register: Any, self: Any, state: object, hook: Hook) -> None:
@@ -41,7 +43,9 @@ def install_hooks() -> None:
 
 
 def waiting_hook(hook: Hook) -> Hook:
-    """Return *hook*, which waits for the futures of all buckets when it has the last one."""
+    """Return a hook that calls *hook* for each bucket, and at the last one waits for the futures of
+    all.
+    """
     pending: list[Future[Any]] = []
 
     def call(state: object, bucket: Any) -> Any:
@@ -54,7 +58,8 @@ def waiting_hook(hook: Hook) -> Hook:
             pending.clear()
         return future
 
-    # Not its __name__, by which torch refuses hooks of bfloat16 without cuda.
+    # Do not copy __name__: without CUDA, torch refuses a hook by its name if it is one for
+    # bfloat16.
     call.__qualname__ = getattr(hook, "__qualname__", "hook")
     call.__annotations__ = dict(getattr(hook, "__annotations__", {}))
     return call

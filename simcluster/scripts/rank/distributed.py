@@ -1,4 +1,6 @@
-"""torch.distributed in a rank's process: whatever backend a script asks for, its groups are the cluster's."""
+"""torch.distributed in a rank's process: the cluster provides the process groups, whatever backend
+a script names.
+"""
 
 from __future__ import annotations
 
@@ -21,15 +23,18 @@ from simcluster.scripts.rank.replacements import around
 from simcluster.topology.read.rank_places import RankPlace
 
 BACKENDS = ("gloo", "nccl", "xccl", "ucc", "undefined")
-"""Those that a script may ask for; "undefined" is torch's word for none in particular."""
+"""The backends that a script may name. In torch, "undefined" means no particular backend."""
 
 
 def install_groups(link: NodeLink, rank: int, size: int, gloo: GlooGroups | None = None) -> None:
-    """Make `init_process_group` and `new_group` give groups of the cluster, or of *gloo*, to this *rank* of *size*.
+    """Make `init_process_group` and `new_group` return groups of the cluster, or of *gloo* if it is
+    given.
 
-    What they call is replaced, not they: parts of torch have imported them by name.
+    The process is *rank* of *size*. Functions that these two call are replaced, instead of the two
+    themselves, since parts of torch have already imported the two by name.
     """
-    asked = ["undefined"]  # the backend of the default group, then of the group that is being made
+    # The backend that the default group asked for, then the backend of the group being made.
+    asked = ["undefined"]
 
     def create(options: Any, _: object) -> ScriptGroup:
         ranks = options.global_ranks_in_group or range(size)
@@ -38,7 +43,11 @@ def install_groups(link: NodeLink, rank: int, size: int, gloo: GlooGroups | None
         return ScriptGroup(link, options.group_rank, ranks, asked[-1])
 
     def rendezvous(_: str, rank_given: int = -1, size_given: int = -1, **__: Any) -> Iterator[tuple[Any, int, int]]:
-        """Yield a store that nothing waits for, as the cluster knows its ranks; with gloo, the store of all ranks."""
+        """Yield a store for the ranks, the rank and the world size, once.
+
+        With gloo all ranks share the store; otherwise it is empty, since the cluster knows its
+        ranks.
+        """
         store = HashStore() if gloo is None else gloo.store()
         own_rank, own_size = (int(os.environ.get(*named)) for named in (("RANK", rank), ("WORLD_SIZE", size)))
         yield store, own_rank if rank_given == -1 else rank_given, own_size if size_given == -1 else size_given
@@ -72,12 +81,12 @@ def install_groups(link: NodeLink, rank: int, size: int, gloo: GlooGroups | None
         return
     dist.split_group, dist.monitored_barrier = split_group, monitored_barrier
     install_hooks()
-    # Those of torch wait in C++, and so would never end.
+    # Torch's own versions wait in C++, which would never complete a call.
     futures.collect_all, futures.wait_all = joined_future, lambda given: [one.wait() for one in given]
 
 
 def _install_refusals() -> None:
-    """Let every function that needs another way of communication refuse."""
+    """Make functions that communicate in other ways than through groups raise NotImplementedError."""
     instead = "expected collectives, or send and recv"
     for name in ("init_rpc", "rpc_sync", "rpc_async", "remote", "get_worker_info"):
         setattr(rpc, name, partial(refuse, f"torch.distributed.rpc.{name}", instead))
@@ -89,7 +98,11 @@ def _install_refusals() -> None:
 
 
 def split_group(parent_pg: Any = None, split_ranks: Any = None, *_: Any, **__: Any) -> Any:
-    """See torch.distributed: make a group of each list of the parent's ranks; return that of this rank, if any."""
+    """Make a group for each list in *split_ranks* that contains this rank; return the last one, if
+    any.
+
+    Replace torch.distributed.split_group. The lists have ranks of the parent group.
+    """
     if not split_ranks:
         raise ValueError(f"split_group(split_ranks={split_ranks}): expected lists of ranks")
     parent = dist.get_process_group_ranks(parent_pg or dist.group.WORLD)
@@ -102,14 +115,17 @@ def split_group(parent_pg: Any = None, split_ranks: Any = None, *_: Any, **__: A
 
 
 def monitored_barrier(group: Any = None, timeout: Any = None, wait_all_ranks: bool = False) -> None:
-    """See torch.distributed."""
+    """Replace torch.distributed.monitored_barrier, which torch supports only for gloo."""
     world: Any = dist.group.WORLD
     if group is not dist.GroupMember.NON_GROUP_MEMBER:
         (group or world).monitored_barrier(timeout, wait_all_ranks)
 
 
 def _checked_backend(function: str, backend: str | None) -> str:
-    """Return *backend* as get_backend says it. Raise ValueError for one that torch would not have on a cluster."""
+    """Return *backend* in the form in which `get_backend` reports it.
+
+    Raise ValueError unless every backend that it names is in BACKENDS.
+    """
     text = "undefined" if backend is None else str(backend).lower()
     for part in text.split(","):
         if part.rpartition(":")[2] not in BACKENDS:
@@ -119,7 +135,10 @@ def _checked_backend(function: str, backend: str | None) -> str:
 
 
 def torchrun_variables(rank: int, size: int, place: RankPlace, restarts: tuple[int, int]) -> dict[str, str]:
-    """Return the environment variables that torchrun sets for a rank; *restarts*: those so far, and the most."""
+    """Return the environment variables that torchrun would set for a rank.
+
+    *restarts* is (number of restarts so far, limit).
+    """
     return {
         "RANK": str(rank),
         "WORLD_SIZE": str(size),

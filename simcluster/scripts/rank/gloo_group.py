@@ -1,6 +1,7 @@
-"""A process group of gloo's, for scripts under `--backend torch`: its calls, and waits for them, are noted and told.
+"""A process group made by gloo, for scripts under `--backend torch`.
 
-Nothing but notes is added: gloo makes each call as it would under torchrun, with its own schedules and sums.
+It reports its calls, and the waits for them, to the node program. Otherwise gloo makes each call as
+it would under torchrun, with gloo's schedules and order of sums.
 """
 
 from __future__ import annotations
@@ -38,15 +39,17 @@ _OPERATIONS = {
     "send": "send",
     "recv": "recv recv_anysource",
 }
-"""Name of a call in the record -> the verbs of torch that are such calls."""
+"""Name of a call in the record -> names of the methods of torch's process group that make the
+call.
+"""
 
 LOOPBACK = "127.0.0.1"
 
-_now_s = time.perf_counter  # whatever the script makes of it later
+_now_s = time.perf_counter  # bound now, in case the script replaces it later
 
 
 class TracedCall:
-    """A call of gloo's, which ends in a thread of gloo's."""
+    """A call that gloo makes. It usually ends in one of gloo's threads."""
 
     def __init__(self, group: int, operation: str, size_bytes: int) -> None:
         self.about = group, operation, size_bytes
@@ -54,13 +57,15 @@ class TracedCall:
         self.end_s: float | None = None
 
     def end(self, _: object = None) -> None:
-        """Note that the call has ended by now."""
+        """Record that the call has just ended, unless its end has been recorded before."""
         if self.end_s is None:
             self.end_s = _now_s()
 
 
 class CallTrace:
-    """The calls of this process, told by *link* whenever the script begins or ends a wait for one."""
+    """The calls of this process, which are reported over *link* when the script starts or ends a
+    wait.
+    """
 
     def __init__(self, link: NodeLink) -> None:
         self._link = link
@@ -70,25 +75,27 @@ class CallTrace:
         self._backward = -1
 
     def issued(self, call: TracedCall, work: Any, *, by_reducer: bool) -> TracedWork:
-        """Note that *call* is made as *work*, and return a work that notes where it is waited for.
+        """Record that *call* has started as gloo's *work*. Return a work that also records the
+        waits for it.
 
-        *by_reducer*: DistributedDataParallel called in its backward pass, and will wait in C++ at the end of it.
+        *by_reducer*: DistributedDataParallel made the call in a backward pass, and will wait for it
+        in C++ at the end of that pass.
         """
         self._calls.append(call)
-        with suppress(RuntimeError):  # messages have no future: they end where they are waited for
+        with suppress(RuntimeError):  # a send or recv has no future; the wait for it ends it
             work.get_future().add_done_callback(call.end)
         if by_reducer:
             self._note_end_of_backward(call)
         return TracedWork(self, call, work)
 
     def begin_wait(self, call: TracedCall) -> None:
-        """Tell that the script waits for *call*."""
+        """Report that the script waits for *call*."""
         self.end_wait()
         self._waiting = call, _now_s()
         self._link.tell(CallsTraced(waits=True, spans=self._ended()))
 
     def end_wait(self) -> None:
-        """Tell that the script waits no more, if it did."""
+        """Report that the script no longer waits, if it was waiting."""
         if self._waiting is None:
             return
         call, start_s = self._waiting
@@ -97,7 +104,7 @@ class CallTrace:
         self.flush()
 
     def flush(self) -> None:
-        """Tell of all that has ended."""
+        """Report all spans that have ended since the last report."""
         self._link.tell(CallsTraced(waits=False, spans=self._ended()))
 
     def _ended(self) -> list[TracedSpan]:
@@ -112,9 +119,12 @@ class CallTrace:
         return spans
 
     def _note_end_of_backward(self, call: TracedCall) -> None:
-        """Note the wait of the reducer: callbacks of a backward pass run in turn at its end, and one is the reducer's.
+        """Record the wait of the reducer at the end of a backward pass, by one callback before the
+        reducer's own and one after it.
 
-        It comes with the last bucket, so after the one that is queued with the first; what that one queues comes last.
+        Callbacks run in the order in which they are queued, and the reducer queues its own at the
+        last bucket. The callback that is queued here, at the first bucket, therefore runs before
+        it. This callback queues the second one, which runs after it.
         """
         number = torch._C._current_graph_task_id()
         if number == self._backward:
@@ -130,16 +140,18 @@ class CallTrace:
 
 
 class TracedWork(dist._Work):  # type: ignore[name-defined, misc]
-    """*work* of gloo's, with notes of its waits."""
+    """A wrapper of gloo's *work* that records the waits for it."""
 
     def __init__(self, trace: CallTrace, call: TracedCall, work: Any) -> None:
         super().__init__()
-        self._trace, self._call, self._work = trace, call, work
+        self._trace = trace
+        self._call = call
+        self._work = work
 
     def wait(self, timeout: datetime.timedelta | None = None) -> bool:
         limits = (timeout,) if timeout else ()
         if self._work.is_completed():
-            return bool(self._work.wait(*limits))  # it raises if the call has failed
+            return bool(self._work.wait(*limits))  # raises if the call has failed
         self._trace.begin_wait(self._call)
         try:
             return bool(self._work.wait(*limits))
@@ -155,7 +167,10 @@ for _name in ("is_completed", "is_success", "exception", "result", "get_future",
 
 
 class GlooGroups:
-    """Makes the groups of a process. Its ranks *meet* at a host and port, as those of torchrun meet at its store."""
+    """The factory of the process groups in a rank's process.
+
+    The ranks meet at a host and port, as torchrun's ranks meet at its store.
+    """
 
     def __init__(self, link: NodeLink, meeting: tuple[str, int]) -> None:
         self.trace = CallTrace(link)
@@ -167,37 +182,44 @@ class GlooGroups:
         os.environ |= own_store
 
     def store(self) -> Store:
-        """Return a store of all ranks, another one at each `init_process_group`."""
+        """Return a store that all ranks share; each call of `init_process_group` gets a new one."""
         self._begun += 1
         return PrefixStore(f"script {self._begun}", TCPStore(self._host, self._port, is_master=False))
 
     def make(self, options: Any, ranks: Sequence[int], asked: str) -> GlooGroup:
-        """Make the group that torch asks for by *options*. Refuse another backend than gloo."""
+        """Return a group of *ranks*, made with torch's *options*.
+
+        Raise NotImplementedError unless *asked*, the backend that the script names, includes gloo.
+        """
         if "gloo" not in asked:
             refuse(f"the backend {asked!r}", "under --backend torch calls are gloo's")
         made = GlooGroup(self._link, self.trace, options, ranks, is_local=self._host == LOOPBACK)
-        # torch 2.13 may hang where a group is deleted: it joins a thread of gloo's with Python's lock held, and that
-        # thread may wait for the lock to delete a tensor.
+        # Keep every group, since torch 2.13 may hang when a group is deleted: it joins one of
+        # gloo's threads with Python's lock held, and that thread may be waiting for the lock to
+        # delete a tensor.
         self._kept.append(made)
         return made
 
 
 class GlooGroup(ScriptGroup):
-    """The group of the world *ranks*, made by gloo out of torch's *options*, on this machine alone if *is_local*."""
+    """A group of world *ranks*, which gloo makes from torch's *options*.
+
+    *is_local*: all ranks are on this machine, so gloo uses the loopback interface.
+    """
 
     def __init__(self, link: NodeLink, trace: CallTrace, options: Any, ranks: Sequence[int], *, is_local: bool) -> None:
         super().__init__(link, options.group_rank, ranks, "gloo")
         self._trace = trace
         place = (options.store, options.group_rank, options.group_size)
         group: Any = dist.ProcessGroup
-        self._gloo = group(*place)  # as `init_process_group("gloo")` makes it
+        self._gloo = group(*place)  # as `init_process_group("gloo")` would make it
         self._gloo._set_default_backend(group.BackendType.GLOO)
         if is_local:
             given = dist.ProcessGroupGloo._Options()
             given._timeout = options.timeout
             given._devices = [dist.ProcessGroupGloo.create_device(hostname=LOOPBACK)]
             gloo: Any = dist.ProcessGroupGloo(*place, given)
-        else:  # which heeds GLOO_SOCKET_IFNAME
+        else:  # without options gloo obeys GLOO_SOCKET_IFNAME
             gloo = dist.ProcessGroupGloo(*place, timeout=options.timeout)
         gloo._set_sequence_number_for_group()
         self._gloo._register_backend(torch.device("cpu"), group.BackendType.GLOO, gloo)
@@ -206,7 +228,8 @@ class GlooGroup(ScriptGroup):
 def _traced(verb: str, operation: str) -> Callable[..., TracedWork]:
     def call(self: GlooGroup, *args: Any, **more: Any) -> TracedWork:
         self._link.on_call(operation)
-        # The reducer of DistributedDataParallel calls from C++, so that the caller is the engine of the backward pass.
+        # The reducer of DistributedDataParallel calls from C++, so the calling Python frame is the
+        # autograd engine's.
         by_reducer = sys._getframe(1).f_code.co_filename == torch.autograd.graph.__file__
         noted = TracedCall(self._number, operation, max((_bytes_of(one) for one in args), default=0))
         return self._trace.issued(noted, getattr(self._gloo, verb)(*args, **more), by_reducer=by_reducer)

@@ -1,6 +1,7 @@
-"""The time that the workers of a DataLoader take, in the simulator, where a batch would be there at once.
+"""The time that the workers of a DataLoader take in the simulator.
 
-If they are measured, each batch takes as much of the cluster's time as its worker took of the processor's.
+If the workers are measured, a batch takes as much of the cluster's time as its worker took
+processor time. Otherwise batches take no time.
 """
 
 from __future__ import annotations
@@ -15,36 +16,41 @@ from simcluster.scripts.messages import TimeAsked
 from simcluster.scripts.rank.node_link import NodeLink, note_once
 from simcluster.scripts.rank.replacements import around
 
-_processor_s = time.process_time  # of the real clock: a script's own is the cluster's
+_processor_s = time.process_time  # bound before the script's clocks are replaced by the cluster's
 _Iterator = dataloader._MultiProcessingDataLoaderIter
 
 
 class TimedBatch(NamedTuple):
-    """The *content* of a batch, which took its worker *duration_s*."""
+    """The *content* of a batch, and the processor time that its worker took to load it."""
 
     content: Any
     duration_s: float
 
 
 class LoaderSchedule:
-    """When the workers of one iterator are asked for batches, and are done with them."""
+    """The times at which the workers of one iterator are asked for batches and finish them."""
 
     def __init__(self) -> None:
         self._asked_s: defaultdict[int, deque[float]] = defaultdict(deque)
         self._free_s: defaultdict[int, float] = defaultdict(float)
 
     def ask(self, worker: int, now_s: float) -> None:
-        """Note that *worker* is asked for another batch."""
+        """Note that *worker* was asked for another batch at *now_s*."""
         self._asked_s[worker].append(now_s)
 
     def ready_s(self, worker: int, duration_s: float) -> float:
-        """Return when *worker* has the oldest batch that it was asked for, which takes *duration_s*."""
+        """Return the time at which *worker* finishes its oldest pending batch, which takes
+        *duration_s*.
+        """
         self._free_s[worker] = max(self._free_s[worker], self._asked_s[worker].popleft()) + duration_s
         return self._free_s[worker]
 
 
 def install_loader(link: NodeLink, *, is_measured: bool) -> None:
-    """Let batches of workers take their time on the cluster of *link*, or say once that they take none."""
+    """Make the batches of workers take the cluster's time, which *link* reports, if *is_measured*.
+
+    Otherwise print a note that they take none.
+    """
     if is_measured:
         _time_fetches()
         _wait_for_batches(link)
@@ -58,7 +64,9 @@ def _begin_free(begin: Any, *args: Any) -> None:
 
 
 def _time_fetches() -> None:
-    """Let workers, which are forked from this process, say how long each batch takes."""
+    """Make workers report how long each batch takes. Workers are forked from this process, so they
+    inherit the change.
+    """
 
     @around(dataloader._DatasetKind, "create_fetcher")
     def create_fetcher(create: Any, *args: Any) -> Any:

@@ -1,6 +1,7 @@
-"""The process of a rank: it runs the script, unmodified, as torchrun would start it.
+"""The main program of a rank's process, which runs the unmodified script as torchrun would.
 
-What only the simulator needs is imported where it is used: it loads large parts of torch.
+Modules that only the simulator needs are imported where they are used, since they load large parts
+of torch.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ from contextlib import AbstractContextManager, ExitStack, suppress
 from multiprocessing.connection import Connection
 from pathlib import Path
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
@@ -40,29 +41,38 @@ from simcluster.scripts.rank.work_meter import FREE, MEASURED, Meter, meter_for
 if TYPE_CHECKING:
     from simcluster.scripts.rank.shape_mode import ShapeMode
 
-Mode: TypeAlias = AbstractContextManager[Any]
+Mode = AbstractContextManager[Any]
 
-UNSTATED_BYTES = 80 << 30  # what `torch.cuda` speaks of where the topology states no memory
+UNSTATED_BYTES = 80 << 30  # the memory that `torch.cuda` reports if the topology states none
 
 
 def run_rank(
     start: RankStart, memory: Path, asking: Connection, answers: Connection, lifeline: Connection, places: Connection
 ) -> None:
-    """Run the script; never return."""
-    gc.freeze()  # the collector leaves what came with the fork alone, so that its memory stays shared
+    """Run the script that *start* describes.
+
+    This function never returns: the process exits with the script's exit code.
+    """
+    # Hide the objects inherited from the fork from the garbage collector, so that their memory
+    # stays shared.
+    gc.freeze()
     if sys.platform != "win32":
-        os.setsid()  # a Ctrl-C is the node program's, and processes of the script end with it
+        # Start a new process group: a Ctrl-C goes to the node program, which ends all processes of
+        # the script.
+        os.setsid()
     threading.Thread(target=_hear_node, args=(lifeline, places, memory), daemon=True).start()
     for number in (1, 2):
         os.dup2(start.output.fileno(), number)
     sys.stdout.reconfigure(line_buffering=True)  # type: ignore[union-attr]
-    multiprocessing.set_start_method(None, force=True)  # the script's processes start as they do without us
+    # Processes that the script starts use Python's default method, as they would without this
+    # library.
+    multiprocessing.set_start_method(None, force=True)
     use_one_thread()
     meter = meter_for(start.cost if start.run.is_simulated else FREE)
     shapes = None if start.run.computes else _without_values()
     arena = SharedArena(memory, None if shapes is None else shapes.has_values)
     link = NodeLink(asking, answers, arena, meter)
-    os.environ.clear()  # it is that of the process that this one was forked from
+    os.environ.clear()  # the fork inherited another process's variables
     os.environ |= start.environment
     os.environ |= torchrun_variables(start.rank, start.size, start.place, start.restarts)
     gloo = None if start.meeting is None else GlooGroups(link, start.meeting)
@@ -75,7 +85,7 @@ def run_rank(
         modes += [mode for mode in (shapes, meter) if isinstance(mode, TorchDispatchMode)]
     _seed(start.seed)
     ended = _run(start, modes, ranks)
-    with suppress(OSError, ValueError):  # closed by the script
+    with suppress(OSError, ValueError):  # the script may have closed its output
         sys.stdout.flush()
         sys.stderr.flush()
     if gloo is not None:
@@ -88,7 +98,7 @@ def run_rank(
 
 
 def _without_values() -> ShapeMode:
-    """Let tensors have no values from now on; return the mode to run the script in."""
+    """From now on, make tensors without values. Return the mode to run the script in."""
     from simcluster.scripts.rank.shape_mode import ShapeMode, install_shapes
 
     shapes = ShapeMode()
@@ -97,14 +107,17 @@ def _without_values() -> ShapeMode:
 
 
 def _on_cluster(start: RankStart, link: NodeLink, meter: Meter) -> Mode:
-    """Give this process the clock and the devices of the simulated cluster; return the mode to run the script in."""
+    """Install the clock and the devices of the simulated cluster. Return the mode to run the script
+    in.
+    """
     from simcluster.scripts.rank.cuda_stand_in import CudaOnCpu, StandInDevice, install_cuda
 
     install_clock(link)
     install_loader(link, is_measured=start.loader == MEASURED)
     if not torch.cuda.is_available():
         name, memory_bytes = start.run.devices[start.rank]
-        seen = start.size if start.place.local_size == 1 else start.place.local_size  # all, if every machine has one
+        # If every machine has one rank, the script sees the devices of all machines.
+        seen = start.size if start.place.local_size == 1 else start.place.local_size
         install_cuda(StandInDevice(name, memory_bytes or UNSTATED_BYTES), seen, start.place.local_rank, meter.memory)
     meter.memory.follow_resizes()
     return CudaOnCpu()
@@ -112,14 +125,19 @@ def _on_cluster(start: RankStart, link: NodeLink, meter: Meter) -> Mode:
 
 def _run(start: RankStart, modes: Sequence[Mode], ranks: SpawnedRanks) -> ScriptEnded:
     sys.argv = [start.script, *start.args]
+    sys.path.insert(0, str(start.root))
     try:
         os.chdir(start.folder)
-        if start.files is not None and start.files.parent.is_dir():  # this machine may not have it
+        # The run's folder may be on another machine.
+        if start.files is not None and start.files.parent.is_dir():
             install_files(ScriptFiles(start.files, start.folder))
         with ExitStack() as entered:
             for mode in modes:
                 entered.enter_context(mode)
-            _execute(start)
+            if start.module:
+                runpy.run_module(start.module, run_name="__main__", alter_sys=True)
+            else:
+                runpy.run_path(start.script, run_name="__main__")
             ranks.check()
     except SystemExit as leave:
         code = leave.code if isinstance(leave.code, int) else int(leave.code is not None)
@@ -133,16 +151,8 @@ def _run(start: RankStart, modes: Sequence[Mode], ranks: SpawnedRanks) -> Script
     return ScriptEnded()
 
 
-def _execute(start: RankStart) -> None:
-    sys.path.insert(0, str(start.root))
-    if start.module:
-        runpy.run_module(start.module, run_name="__main__", alter_sys=True)
-    else:
-        runpy.run_path(start.script, run_name="__main__")
-
-
 def _of_script(error: BaseException) -> TracebackType | None:
-    """Return the traceback of *error* from the script's own first line on."""
+    """Return the traceback of *error* from the script's first frame on."""
     trace = error.__traceback__
     while trace is not None and trace.tb_frame.f_code.co_filename.startswith((__file__, runpy.__file__, "<frozen")):
         trace = trace.tb_next
@@ -150,7 +160,10 @@ def _of_script(error: BaseException) -> TracebackType | None:
 
 
 def _hear_node(lifeline: Connection, places: Connection, memory: Path) -> None:
-    """Tell the node program the script's line whenever it asks; end with it, even if it was killed."""
+    """Send the script's current line each time the node program asks for it.
+
+    When the node program ends, end this process.
+    """
     script = threading.main_thread().ident or 0
     with suppress(OSError, EOFError):
         while True:
@@ -160,7 +173,10 @@ def _hear_node(lifeline: Connection, places: Connection, memory: Path) -> None:
 
 
 def _seed(seed: int | None) -> None:
-    """Give random, numpy and torch that *seed*, or a new one, as a new process has, and not that of a fork."""
+    """Seed the generators of random, numpy and torch with *seed*.
+
+    If *seed* is None, seed them at random, since this process is a fork and inherited their states.
+    """
     random.seed(seed)
     np.random.seed(None if seed is None else seed % 2**32)
     torch.seed() if seed is None else torch.manual_seed(seed)

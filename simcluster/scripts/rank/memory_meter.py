@@ -1,7 +1,8 @@
-"""Follows the memory of a script's tensors: the bytes of all storages that are alive, and the most that were.
+"""Measure the memory of a script's tensors: the bytes of all live storages, and their peak.
 
-Temporary memory inside of an operator is not seen. Storages are followed by weak references, so a tensor counts as long
-as anything holds it: an autograd graph, a bucket, an optimizer's state.
+The temporary memory inside an operator is not counted. The meter has only weak references to
+storages, so a tensor counts for as long as something else refers to it: an autograd graph, a
+bucket, or the state of an optimizer.
 """
 
 from __future__ import annotations
@@ -17,9 +18,10 @@ from simcluster.scripts.rank.replacements import around
 
 
 class MemoryMeter:
-    """The memory of this process's tensors: *live_bytes* now, and *peak_bytes*, the most since the start.
+    """The memory of this process's tensors: *live_bytes* now, and *peak_bytes* since the start.
 
-    *recent_peak_bytes* is the most since the script last reset its statistics. All are 0 unless it *is_counting*.
+    *recent_peak_bytes* is the peak since the script last reset its peak statistics. All three stay
+    0 unless *is_counting* is set.
     """
 
     def __init__(self) -> None:
@@ -27,10 +29,11 @@ class MemoryMeter:
         self.live_bytes = 0
         self.peak_bytes = 0
         self.recent_peak_bytes = 0
-        self._storages: dict[int, tuple[weakref.ref[Any], int]] = {}  # and their sizes, by their address
+        # Address of a storage -> (the storage, its size in bytes).
+        self._storages: dict[int, tuple[weakref.ref[Any], int]] = {}
 
     def see(self, result: Any) -> None:
-        """Count the storages of *result*, what an operator returned."""
+        """Count the storages of the tensors in *result*, which an operator has returned."""
         if isinstance(result, Tensor):
             self._see_storage(result)
         elif isinstance(result, (list, tuple)):
@@ -38,7 +41,10 @@ class MemoryMeter:
                 self.see(one)
 
     def hold(self, size_bytes: int) -> None:
-        """Count *size_bytes* more, or less, such as the process group's copies of tensors that travel."""
+        """Add *size_bytes*, which may be negative, to the live bytes.
+
+        The process group calls this for its copies of tensors in flight.
+        """
         if not self.is_counting:
             return
         self.live_bytes += size_bytes
@@ -47,11 +53,15 @@ class MemoryMeter:
             self.peak_bytes = max(self.peak_bytes, self.live_bytes)
 
     def reset_peak(self) -> None:
-        """Begin again with the most that the script asks for; *peak_bytes* stays."""
+        """Start *recent_peak_bytes* again from the live bytes, when the script resets its peak
+        statistics.
+        """
         self.recent_peak_bytes = self.live_bytes
 
     def follow_resizes(self) -> None:
-        """Count storages that are resized in place, as fully sharded data parallel training does, from now on."""
+        """From now on, also count in-place changes of a storage's size. Fully sharded data
+        parallelism makes such changes.
+        """
 
         @around(torch.UntypedStorage, "resize_")
         def resize(real: Any, storage: torch.UntypedStorage, size: int) -> Any:

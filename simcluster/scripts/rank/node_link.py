@@ -1,4 +1,7 @@
-"""A rank's end of its link to the node program: it tells and asks, with what the script has spent and where it is."""
+"""A rank's end of the link to its node program.
+
+Every message contains the script's work since the previous message, and the script's current line.
+"""
 
 from __future__ import annotations
 
@@ -26,12 +29,15 @@ _is_users = lru_cache(maxsize=4096)(is_users)
 
 
 class NodeLink:
-    """The link of this process; *asking* and *answers* are pipes."""
+    """The link of a rank's process to its node program.
+
+    Messages go out through the pipe *asking*, and answers arrive through the pipe *answers*.
+    """
 
     def __init__(self, asking: Connection, answers: Connection, arena: SharedArena, meter: Meter) -> None:
         self.arena = arena
         self.memory = meter.memory
-        self.on_call: Callable[[str], None]  # is given the operation of a call before it is made
+        self.on_call: Callable[[str], None]  # called with the operation, before each call is made
         self._owner = os.getpid()
         self._asking, self._answers = asking, answers
         self._meter = meter
@@ -40,13 +46,14 @@ class NodeLink:
 
     @property
     def is_ranks(self) -> bool:
-        """Whether this process is the rank's own, and not a fork of it."""
+        """Whether this process is the rank's own, not one that the script has forked."""
         return os.getpid() == self._owner
 
     def tell(self, message: FromRank) -> None:
-        """Send *message*, and go on. The process ends if its node program has.
+        """Send *message* without waiting for an answer.
 
-        Raise RuntimeError in a process that the script has forked: only the rank itself takes part.
+        If the node program has ended, end this process. Raise RuntimeError in a process that the
+        script has forked, since only the rank's own process takes part in the run.
         """
         if not self.is_ranks:
             raise RuntimeError(f"{script_line()}: a process that the script has forked is no rank of the cluster")
@@ -58,7 +65,7 @@ class NodeLink:
             end_with_node(self.arena.folder)
 
     def ask(self, message: FromRank) -> ClusterAnswer:
-        """Send *message*, and wait for its answer."""
+        """Send *message*, wait for its answer, and return the answer."""
         self.tell(message)
         try:
             return self._decode(self._answers.recv_bytes())
@@ -67,7 +74,7 @@ class NodeLink:
 
     @contextmanager
     def unmetered(self) -> Iterator[None]:
-        """Leave what is computed in the block out of the script's work."""
+        """Do not count computation inside the block as the script's work."""
         before, self._meter.is_paused = self._meter.is_paused, True
         try:
             yield
@@ -76,30 +83,43 @@ class NodeLink:
 
 
 def refuse(what: str, expected: str, *_: Any, **__: Any) -> NoReturn:
-    """Raise NotImplementedError for *what*, with the script's line."""
+    """Raise NotImplementedError: *what* is not available. The message has the script's line and
+    *expected*.
+    """
     raise NotImplementedError(f"{script_line()}: {what} is not there in a cluster of simcluster; {expected}")
 
 
 @cache
 def note_once(text: str) -> None:
-    """Print *text* as a note, the first time that this process is given it."""
+    """Print *text* as a note, the first time that it is passed in this process."""
     print(f"note: {text}", file=sys.stderr)
 
 
 def end_with_node(memory: Path) -> NoReturn:
-    """End this process, as its node program has ended, with those that the script has started; remove *memory*."""
+    """Remove *memory*, and end this process and all processes that the script has started.
+
+    This is called when the node program has ended.
+    """
     shutil.rmtree(memory, ignore_errors=True)
     kill_group(os.getpid())
     os._exit(1)
 
 
 def script_line(innermost: FrameType | None = None) -> str:
-    """Return "file.py:12", the line of the script in the stack of *innermost*, by default of the caller."""
+    """Return the script's current line, such as "file.py:12".
+
+    It is looked up in the stack of *innermost*, which defaults to the caller's frame.
+    """
     return script_place(innermost or sys._getframe(1))[0]
 
 
 def script_place(innermost: FrameType) -> tuple[str, FrameType | None]:
-    """Return the line of the script in the stack of *innermost*, and the frame of what that line calls, if any."""
+    """Return (the script's current line in the stack of *innermost*, the frame that this line
+    called).
+
+    The frame is None if the line called none. The line is "" if the stack has no frame of the
+    script.
+    """
     called = None
     for frame, line in walk_stack(innermost):
         if _is_users(frame.f_code.co_filename):

@@ -1,7 +1,7 @@
-"""torch.distributed's process group of a rank: every verb becomes a call that the node program makes on the cluster.
+"""The process group of a rank for torch.distributed, which asks the node program to make each call.
 
-torch 2.13 takes a Python ProcessGroup as a backend. Later releases have `dist.BackendBase` for that; only this file
-would change.
+torch 2.13 accepts a Python ProcessGroup as a backend. Later releases have `dist.BackendBase`
+instead; supporting it will change only this file.
 """
 
 from __future__ import annotations
@@ -24,16 +24,16 @@ from simcluster.scripts.rank.node_link import NodeLink, refuse
 NAME = "simcluster"
 REDUCTIONS = ("sum", "avg", "product", "min", "max", "band", "bor", "bxor")
 
-BARRIER_LABEL = -1  # the tag of messages of a monitored barrier; those of scripts are not negative
+BARRIER_LABEL = -1  # the tag of a monitored barrier's messages; scripts' tags are never negative
 
 _call_numbers = itertools.count()
 _group_numbers = itertools.count()
 
-_Group: Any = dist.ProcessGroup  # of which torch 2.13 declares less than it takes
+_Group: Any = dist.ProcessGroup  # Any, because torch 2.13 declares fewer arguments than it takes
 
 
 class ScriptGroup(_Group):  # type: ignore[misc]
-    """The group of the world *ranks*, this process being number *rank* of them."""
+    """The process group of world *ranks*. This process has rank *rank* in the group."""
 
     supports_coalescing = True
     supports_splitting = False
@@ -113,7 +113,12 @@ class ScriptGroup(_Group):  # type: ignore[misc]
         return self._call("barrier", [], [])
 
     def monitored_barrier(self, timeout: datetime.timedelta, wait_all_ranks: bool = False) -> None:
-        """Let rank 0 hear from each other rank, then answer it. Raise RuntimeError that names the late ranks."""
+        """Wait until all ranks have called this function: rank 0 receives a message from every
+        other rank, and then answers them all.
+
+        Raise RuntimeError on rank 0 with the ranks that are late, and on a rank that gets no answer
+        in time.
+        """
         flag = torch.zeros(1)
         if self.rank():
             self.send([flag], 0, BARRIER_LABEL).wait(timeout)
@@ -132,7 +137,7 @@ class ScriptGroup(_Group):  # type: ignore[misc]
         for rank in range(1, self.size()):
             self.send([flag], rank, BARRIER_LABEL).wait(timeout)
 
-    # Names of before torch 2.13, which its C++ code still calls.
+    # Older names of the methods, which the C++ code of torch 2.13 still calls.
     _allgather_base = all_gather_single
     allgather_into_tensor_coalesced = all_gather_single_coalesced
     _reduce_scatter_base = reduce_scatter_single
@@ -183,7 +188,11 @@ class ScriptGroup(_Group):  # type: ignore[misc]
     def _call(
         self, operation: str, inputs: Sequence[Tensor], outputs: Sequence[Tensor] | None, factor: Any = None, **how: Any
     ) -> CallWork:
-        """Issue a call; it is in place if *outputs* is None. Inputs are multiplied by *factor* before."""
+        """Issue the call *operation*, and return it as a torch Work.
+
+        If *outputs* is None, the results overwrite *inputs*. If *factor* is given, the inputs are
+        first multiplied by it.
+        """
         self._link.on_call(operation)
         for tensor in (*inputs, *(outputs or ())):
             check_dtype(tensor)
@@ -205,7 +214,7 @@ class ScriptGroup(_Group):  # type: ignore[misc]
 
 
 def check_dtype(tensor: Tensor) -> None:
-    """Refuse a tensor that no message can carry."""
+    """Raise NotImplementedError if no message can carry *tensor*."""
     if tensor.layout is not torch.strided:
         refuse(f"a {str(tensor.layout).rpartition('.')[2]} tensor in a call", "expected a dense one")
     if not tensor.is_complex() and tensor.dtype not in DTYPE_NAMES:
@@ -213,7 +222,7 @@ def check_dtype(tensor: Tensor) -> None:
 
 
 def check_reducible(tensor: Tensor, reduction: str) -> None:
-    """Refuse a reduction that has no meaning for the dtype of *tensor*."""
+    """Raise NotImplementedError if *reduction* is not defined for the dtype of *tensor*."""
     is_bitwise = reduction in ("band", "bor", "bxor")
     if is_bitwise and (tensor.is_floating_point() or tensor.is_complex()):
         refuse(f"ReduceOp.{reduction.upper()} of {tensor.dtype}", "expected integers or bool")
@@ -226,7 +235,11 @@ def _listed(tensors: Any) -> list[Tensor]:
 
 
 def _parts(tensor: Tensor, size: int) -> list[Tensor]:
-    """Return the views of a joined tensor for each rank: along its first dimension, or of its memory in order."""
+    """Return a view of *tensor* for each of *size* ranks.
+
+    A contiguous tensor is split in the order of its memory, and any other tensor along its first
+    dimension.
+    """
     return list(tensor.reshape(size, -1).unbind()) if tensor.is_contiguous() else list(tensor.chunk(size))
 
 
@@ -235,7 +248,7 @@ def _root_of(options: Any) -> int:
 
 
 def _reduction_of(options: Any) -> tuple[str, Any]:
-    """Return the name of a reduction, and a factor for each rank's tensor, or None."""
+    """Return (name of the reduction in *options*, factor for the tensor of each rank, or None)."""
     operation: Any = getattr(options, "reduceOp", dist.ReduceOp.SUM if options is None else options)
     name = str(getattr(operation, "op", operation)).rpartition(".")[2].lower()
     if name == "premul_sum":

@@ -1,4 +1,4 @@
-"""How parts of torch and of Python are replaced in a rank's process."""
+"""Replace functions of torch and Python in a rank's process."""
 
 from __future__ import annotations
 
@@ -8,7 +8,10 @@ from typing import Any
 
 
 def around(owner: Any, *names: str) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
-    """Replace the functions *names* of *owner* by the decorated one, which takes the real one first."""
+    """Return a decorator that replaces *names*, functions of *owner*, with the decorated function.
+
+    The decorated function gets the original function as its first argument.
+    """
 
     def replace(function: Callable[..., Any]) -> Callable[..., Any]:
         for name in names:

@@ -1,7 +1,9 @@
-"""The working directory of a script: what it reads is where it was started, what it writes goes to the run folder.
+"""The working directory of a script, which reads files where it was started but writes them to the
+run's folder.
 
-The script works in a copy of the tree around its directory that is made of links, which all that reads follows. What
-writes first puts a real directory in the place of a linked one, and takes away a linked file.
+The script works in a copy of the directory tree in which it was started. The copy consists of
+links, which are followed for reading. Before the script writes, a linked directory is replaced by a
+real one, and a linked file by a copy.
 """
 
 from __future__ import annotations
@@ -26,9 +28,10 @@ _WRITES = frozenset("wax+")
 
 
 class ScriptFiles:
-    """The tree below *top* that stands for the one of *origin*, the directory that the script is started in.
+    """The tree of links below *top* for a script that was started in *origin*.
 
-    The ranks of a machine share it. What one of them replaces is complete when the others see it.
+    All ranks on a machine share the tree. Copies are renamed into place, so other ranks see only
+    complete ones.
     """
 
     def __init__(self, top: Path, origin: Path) -> None:
@@ -36,16 +39,20 @@ class ScriptFiles:
         self.folder = top / origin.relative_to(origin.anchor)
         self._linked = 0
         self._busy = threading.local()
-        self.folder.mkdir(parents=True, exist_ok=True)  # first: no link on the way to it is ever replaced
+        # Make this directory first, so that none of its parents is ever a link.
+        self.folder.mkdir(parents=True, exist_ok=True)
         with _locked(top):
             for real in (*reversed(origin.parents), origin):
                 self._expand(real, top / real.relative_to(origin.anchor))
 
     def prepare(self, path: Any) -> None:
-        """Make the directories of *path* real, and take a linked file away, as it is about to be written."""
+        """Before *path* is written, replace links among its directories, and a linked file, by
+        copies.
+        """
         if getattr(self._busy, "is_busy", False) or not isinstance(path, (str, os.PathLike)):
             return
-        self._busy.is_busy = True  # what it calls is watched, too
+        # The functions called below are themselves replaced, and would call this method again.
+        self._busy.is_busy = True
         try:
             self._make_real(path)
         finally:
@@ -66,20 +73,23 @@ class ScriptFiles:
                 self._replace(whole)
 
     def _replace(self, link: Path) -> None:
-        """Put a copy in the place of *link*: of a directory, links to all in it."""
+        """Replace *link* by a copy.
+
+        The copy of a directory has links to everything in the directory.
+        """
         real, made = link.resolve(), self._top.with_name(f".{self._top.name}-new")
         if real.is_dir():
             self._expand(real, made)
             link.unlink()
             made.rename(link)
         elif real.is_file():
-            made.write_bytes(real.read_bytes())  # it may be appended to
+            made.write_bytes(real.read_bytes())  # copy the content: the script may append to it
             made.replace(link)
         else:
             link.unlink()
 
     def _expand(self, real: Path, place: Path) -> None:
-        """Make *place* a directory with links to everything in *real*."""
+        """Make the directory *place*, with links to everything in *real*."""
         place.mkdir(exist_ok=True)
         for entry in os.scandir(real):
             link = place / entry.name
@@ -90,7 +100,9 @@ class ScriptFiles:
 
 @contextmanager
 def _locked(folder: Path) -> Iterator[None]:
-    """Let one process or thread at a time into this block for *folder*."""
+    """Hold a lock on *folder* within the block, which only one process or thread at a time can
+    enter.
+    """
     if sys.platform == "win32":
         yield
         return
@@ -105,7 +117,9 @@ def _locked(folder: Path) -> Iterator[None]:
 
 
 def install_files(files: ScriptFiles) -> None:
-    """Work in *files* from now on, and let everything of Python that writes prepare it first."""
+    """Change to the working directory in *files*, and make Python's functions that write files call
+    `prepare` first.
+    """
     os.chdir(files.folder)
 
     @around(builtins, "open")
@@ -120,7 +134,7 @@ def install_files(files: ScriptFiles) -> None:
     def change(real: Any, path: Any, *args: Any, **more: Any) -> Any:
         if not more.get("dir_fd"):
             files.prepare(path)
-            if args and isinstance(args[0], (str, os.PathLike)):  # the other one of a rename
+            if args and isinstance(args[0], (str, os.PathLike)):  # the target of a rename
                 files.prepare(args[0])
         return real(path, *args, **more)
 
@@ -133,7 +147,7 @@ def install_files(files: ScriptFiles) -> None:
     @around(shutil, "rmtree")
     def rmtree(real: Any, path: Any, *args: Any, **more: Any) -> None:
         if isinstance(path, (str, os.PathLike)):
-            files.prepare(os.path.join(path, "_"))  # a real directory of links: it refuses a link
+            files.prepare(os.path.join(path, "_"))  # make the directory real: rmtree refuses a link
         real(path, *args, **more)
 
     @around(torch, "save")
@@ -143,11 +157,13 @@ def install_files(files: ScriptFiles) -> None:
 
 
 def remove_links(top: Path) -> None:
-    """Leave only files below *top* that a script has written, and their directories."""
+    """Remove all links and empty directories below *top*, so that only files written by the script
+    are left.
+    """
     for folder, folders, files in os.walk(top, topdown=False):
         for name in (*files, *folders):
             path = os.path.join(folder, name)
-            with suppress(OSError):  # a directory with files
+            with suppress(OSError):  # a directory with files cannot be removed, and stays
                 os.unlink(path) if os.path.islink(path) else os.rmdir(path)
     with suppress(OSError):
         top.rmdir()

@@ -1,7 +1,8 @@
-"""Timing only (`numerics: none`): a script runs with tensors that have sizes and no values, and take no memory.
+"""Timing-only scripts (`numerics: none`): tensors have shapes but no values, and take no memory.
 
-Integers and booleans that come from integers alone keep their values: indices, tokens and lengths decide what a script
-does next. A script that prints a value that is not computed gets NaN; one that decides by it is refused.
+Integers and booleans that are computed only from integers keep their values, since indices, tokens
+and lengths decide what a script does next. A script that prints an unknown value gets NaN, and a
+script that branches on one fails.
 """
 
 from __future__ import annotations
@@ -20,13 +21,13 @@ from torch._subclasses.fake_tensor import (
 )
 from torch.optim import optimizer
 from torch.utils import _foreach_utils
-from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils.weak import WeakIdKeyDictionary
 
 from simcluster.scripts.rank.node_link import script_line
 from simcluster.scripts.rank.replacements import around
 from simcluster.scripts.rank.work_meter import DEVICE_OF, holds_parts
 from simcluster.unknown_number import UNKNOWN, Undecidable
+from simcluster.workloads.operator_watch import OperatorWatch
 
 _FAKE = FakeTensorMode(allow_non_fake_inputs=True)
 _VALUE_OF = "_local_scalar_dense"
@@ -35,21 +36,20 @@ _GROUP_CALLS = "_c10d_functional"
 _ON_CPU = torch._C.DispatchKeySet(torch._C.DispatchKey.CPU)
 
 
-class ShapeMode(TorchDispatchMode):  # type: ignore[no-untyped-call]
-    """Runs operators on shapes alone, except those of integers that have values."""
+class ShapeMode(OperatorWatch):
+    """A mode that computes only the shapes of results, except for integers with known values."""
 
     def __init__(self) -> None:
         super().__init__()  # type: ignore[no-untyped-call]
-        # What torch remembers of conversions hangs on to tensors, and a module's `to` then refuses to exchange them.
+        # Torch's memo of conversions refers to tensors, and a module's `to` refuses to swap tensors
+        # with other references. So the memo is cleared after each operator.
         self._converted = _FAKE.fake_tensor_converter.meta_converter.tensor_memo
-        self._overwritten = WeakIdKeyDictionary()  # storages of integers that a tensor without values was written to
-        self._asks: list[bool] = []  # of each question of a script that may be answered by NaN: whether it was
+        # Storages of integers that unknown values have overwritten.
+        self._overwritten = WeakIdKeyDictionary()
+        # One entry for each pending `ask`: whether its answer depends on unknown values.
+        self._asks: list[bool] = []
         self._has_warned = False
         self.is_off = False
-
-    @classmethod
-    def _should_skip_dynamo(cls) -> bool:
-        return False  # see WorkMeter
 
     def has_values(self, tensor: Tensor) -> bool:
         """Return whether the values of *tensor* are known."""
@@ -71,8 +71,9 @@ class ShapeMode(TorchDispatchMode):  # type: ignore[no-untyped-call]
         if all(map(self._is_real, given)) if given else _takes_no_memory(func, kwargs):
             result = func(*args, **kwargs)
             if all(map(self._is_real, _tensors_in((result,)))):
-                return result  # otherwise integers have become floating-point numbers
-        if func.namespace == _GROUP_CALLS:  # not torch's own stand-in, which would call no group
+                # Otherwise the operator has turned integers into floating-point numbers.
+                return result
+        if func.namespace == _GROUP_CALLS:  # bypass torch's fake version, which calls no group
             return func.redispatch(_ON_CPU, *args, **kwargs)
         if func.overloadpacket.__name__ == _VALUE_OF:
             return self._value_of(*args)
@@ -88,7 +89,9 @@ class ShapeMode(TorchDispatchMode):  # type: ignore[no-untyped-call]
         return result
 
     def ask(self, question: Callable[[Tensor], Any], tensor: Tensor) -> Any:
-        """Return what *question* finds in *tensor*; an unknown number, with a warning, if it has no values."""
+        """Return *question*(*tensor*), or UNKNOWN with a warning if the answer depends on unknown
+        values.
+        """
         self._asks.append(False)
         try:
             found = question(tensor)
@@ -97,7 +100,10 @@ class ShapeMode(TorchDispatchMode):  # type: ignore[no-untyped-call]
         return UNKNOWN if is_unknown else found
 
     def _is_real(self, tensor: Tensor) -> bool:
-        """Return whether operators may take *tensor* as it is: it has values, or a script put it on the meta device."""
+        """Return whether operators may run on *tensor* itself.
+
+        They may if its values are known, or if the script put the tensor on the meta device.
+        """
         return self.has_values(tensor) or (tensor.is_meta and not isinstance(tensor, FakeTensor))
 
     def _value_of(self, tensor: Tensor) -> Any:
@@ -112,7 +118,7 @@ class ShapeMode(TorchDispatchMode):  # type: ignore[no-untyped-call]
         return 0
 
     def _note_written(self, func: Any, args: Any, kwargs: Any) -> None:
-        """Remember the tensors with values that *func* writes to: they have none from now on."""
+        """Mark the values of all tensors that *func* writes to as unknown from now on."""
         for place, argument in enumerate(func._schema.arguments):
             if argument.is_write:
                 given = kwargs.get(argument.name) if argument.kwarg_only else args[place] if place < len(args) else None
@@ -130,7 +136,10 @@ def _tensors_in(values: Iterable[Any]) -> Iterator[Tensor]:
 
 
 def _takes_no_memory(func: Any, how: dict[str, Any]) -> bool:
-    """Return whether an operator without tensors makes one on the meta device, or notes something for a profiler."""
+    """Return whether an operator without tensors as arguments needs no memory.
+
+    That is so if it makes a tensor on the meta device, or belongs to a profiler.
+    """
     device = how.get("device")
     return func.namespace == "profiler" or (device is not None and torch.device(device).type == "meta")
 
@@ -140,7 +149,9 @@ def _undecidable() -> Undecidable:
 
 
 def _install_files(mode: ShapeMode) -> None:
-    """Let `torch.save` write the shapes of tensors without values, and `torch.load` make them again."""
+    """Make `torch.save` write only the shapes of tensors without values, and let `torch.load` read
+    them.
+    """
 
     @around(FakeTensor, "__reduce_ex__")
     def reduce(_: Any, self: FakeTensor, protocol: Any) -> Any:
@@ -160,12 +171,17 @@ def _install_files(mode: ShapeMode) -> None:
 
 
 def tensor_without_values(shape: tuple[int, ...], stride: tuple[int, ...], dtype: torch.dtype) -> Tensor:
-    """Return such a tensor, as a file of `torch.save` asks for it."""
+    """Return a tensor without values, with this shape, stride and dtype.
+
+    Files written by `torch.save` refer to this function by name and call it when they are loaded.
+    """
     return FakeTensor(_FAKE, torch.empty_strided(shape, stride, dtype=dtype, device="meta"), torch.device("cpu"))
 
 
 def install_shapes(mode: ShapeMode) -> None:
-    """Let a script print and save tensors without values: `item`, `tolist` and format answer NaN."""
+    """Let a script print and save tensors without values; `item`, `tolist` and `format` give NaN
+    for them.
+    """
 
     @around(Tensor, "item")
     def item(real: Any, self: Tensor) -> Any:
@@ -194,9 +210,10 @@ def install_shapes(mode: ShapeMode) -> None:
         return real(self, **how)
 
     def step_scaled(_: object, optimizer: Any, __: object, *args: Any, **how: Any) -> Any:
-        return optimizer.step(*args, **how)  # no gradient is known to be infinite
+        # Never skip a step, since no gradient is known to be infinite.
+        return optimizer.step(*args, **how)
 
     torch.amp.GradScaler._maybe_opt_step = step_scaled  # type: ignore[method-assign]
     for kinds in (optimizer._foreach_supported_types, _foreach_utils._foreach_supported_types):
-        kinds.append(FakeTensor)  # so that torch calls the operators that it would call with values
+        kinds.append(FakeTensor)  # so that optimizers call the same operators as with values
     _install_files(mode)

@@ -1,7 +1,8 @@
-"""Scripts that start their ranks themselves: those are the cluster's ranks, and one of them is this process.
+"""Support for scripts that start their ranks themselves.
 
-Tutorials call `torch.multiprocessing.spawn`, or start a `Process` in a loop. Every rank's process runs the script up to
-there, and then only its own rank's function.
+Tutorials call `torch.multiprocessing.spawn`, or start a `Process` in a loop. The cluster has
+started a process for each rank already. Each of these processes runs the script up to that point,
+and then only the function of its own rank.
 """
 
 from __future__ import annotations
@@ -21,11 +22,11 @@ from simcluster.documents.own_frames import is_users
 _ENDED = SimpleNamespace(
     pid=None, returncode=0, poll=lambda: 0, wait=lambda timeout=None: 0, terminate=int, kill=int, close=int
 )  # fmt: skip
-"""Stands for the process of another rank, which has ended well."""
+"""A stand-in for the process of another rank, which seems to have ended with exit code 0."""
 
 
 class SpawnedRanks:
-    """The ranks that a script starts in the process of *rank* of *size*."""
+    """The ranks that the script starts, as seen in the process of *rank*, one of *size* ranks."""
 
     def __init__(self, rank: int, size: int) -> None:
         self.rank, self.size = rank, size
@@ -34,11 +35,14 @@ class SpawnedRanks:
 
     @property
     def are_over(self) -> bool:
-        """Whether processes that the script starts now are no ranks, but helpers of one."""
+        """Whether a process that the script starts now is a helper of a rank, not a rank."""
         return self.is_inside or (dist.is_initialized() and not self.started)
 
     def start(self, run: Callable[[], object]) -> None:
-        """Start the next rank: *run* it here if it is this process's. Raise ValueError if it is one too many."""
+        """Count the start of the next rank. If it is the rank of this process, call *run*.
+
+        Raise ValueError if the script starts more ranks than the cluster has.
+        """
         self.started += 1
         if self.started > self.size:
             raise ValueError(f"the script starts more than {self.size} processes, one for each rank of the cluster")
@@ -48,20 +52,25 @@ class SpawnedRanks:
             self.is_inside = False
 
     def check(self) -> None:
-        """Raise ValueError if the script has started processes, but fewer than the cluster has ranks."""
+        """Raise ValueError if the script has started ranks itself, but fewer than the cluster
+        has.
+        """
         if 0 < self.started < self.size:
             raise ValueError(f"the script starts {self.started} processes: expected {self.size}, as the cluster has")
 
 
 def install_spawn(rank: int, size: int) -> SpawnedRanks:
-    """Make this process, *rank* of *size*, the one that the script starts under that number."""
+    """Make this process act as the one that the script starts for *rank* of *size*."""
     ranks = SpawnedRanks(rank, size)
 
     def spawn(
         fn: Callable[..., Any], args: Sequence[Any] = (), nprocs: int = 1, join: bool = True, daemon: bool = False,
         start_method: str = "spawn",
     ) -> SimpleNamespace | None:  # fmt: skip
-        """See torch.multiprocessing.spawn; the context of one that was not to wait says that its ranks have ended."""
+        """Replace torch.multiprocessing.spawn: call *fn* for the rank of this process.
+
+        Unless *join* is true, return a context for which all ranks have ended.
+        """
         if nprocs != size:
             raise ValueError(f"spawn(nprocs={nprocs}): expected {size}, one for each rank of the cluster")
         ranks.started = rank
@@ -81,20 +90,25 @@ def install_spawn(rank: int, size: int) -> SpawnedRanks:
 
 
 def _of_script(real: Any, ranks: SpawnedRanks) -> Any:
-    """Return a subclass of *real*, a class of processes: those that a script starts before it has a group are ranks."""
+    """Return a subclass of *real*, a class of processes, for the script to use.
+
+    A process that the script starts before it has a process group is one of *ranks*.
+    """
 
     class ScriptProcess(real):  # type: ignore[misc]
         def __new__(cls, *args: Any, **more: Any) -> Any:
             code = getattr(more.get("target"), "__code__", None)
             if cls is ScriptProcess and (code is None or not is_users(code.co_filename)):
-                return real(*args, **more)  # such as a worker of a DataLoader
+                # The script does not start this process itself; it may be a worker of a DataLoader.
+                return real(*args, **more)
             return super().__new__(cls)
 
         def start(self) -> None:
             if ranks.are_over:
                 super().start()
             else:
-                self._popen, self._sentinel = _ENDED, None  # for all that the script asks of the process
+                # To the script, the process seems to have ended.
+                self._popen, self._sentinel = _ENDED, None
                 ranks.start(self.run)
 
     ScriptProcess.__name__ = ScriptProcess.__qualname__ = "Process"

@@ -1,8 +1,9 @@
-"""The steps of a script, told to the node program while it runs, and ended after a given number.
+"""Count a script's steps, report them to the node program, and end the script after a limit.
 
-A step is a call of an optimizer's `step`. In a script without an optimizer it is a round of collectives, which ends
-where a line makes a call again that has made one in this round. Broadcasts and scatters, which spread first values, and
-messages, of which ranks have different numbers, do not count.
+A step is a call of an optimizer's `step`. In a script without an optimizer, a step is a round of
+collectives, which ends when a line makes a call for the second time. Broadcasts and scatters do not
+count, since they distribute initial values. Sends and receives do not count, since their number
+differs between ranks.
 """
 
 from __future__ import annotations
@@ -25,17 +26,19 @@ _UNCOUNTED = ("broadcast", "scatter", "send", "recv")
 
 
 class StepCount:
-    """Tells *link* of every step and of metrics.
+    """A counter that reports steps and metrics over *link*, and ends the script after *most* steps.
 
-    After *most* steps, if that is not 0, the script ends where it would begin the next one: what it logs and prints of
-    the last is kept.
+    The script ends only where it would begin the next step, so that everything that it logs and
+    prints about its last step is kept. If *most* is 0, there is no limit.
     """
 
     def __init__(self, link: NodeLink, most: int) -> None:
         self._link, self._most = link, most
         self._reached = 0
         self._optimizers: dict[int, int] = {}
-        self._lines: set[str] | None = set()  # of this round; None once an optimizer or `log` has the steps
+        # The lines that have made calls in this round; None if steps are counted by an optimizer or
+        # `log`.
+        self._lines: set[str] | None = set()
         register_optimizer_step_post_hook(self._count)
         take_metrics(self._log)
         link.on_call = self._count_call
@@ -46,7 +49,10 @@ class StepCount:
             real(*args, **how)
 
     def end(self) -> None:
-        """Tell of the last round, or of the only step of a script that has told of none, as the script ends now."""
+        """At the end of the script, report its last round.
+
+        If the script has reported no step at all, report one.
+        """
         if self._lines or not self._reached:
             self._tell(self._reached + 1)
 
@@ -84,7 +90,7 @@ class StepCount:
 
 
 def _counted(frame: FrameType, *_: object) -> None:
-    """Mark, as its trace function, a frame whose calls count as one."""
+    """Do nothing. A frame with this trace function has already been counted."""
 
 
 def _end(*_: object) -> NoReturn:

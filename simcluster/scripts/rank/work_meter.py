@@ -1,39 +1,46 @@
-"""The cost of a script's computing: counted from what torch dispatches, or measured as processor time, or free."""
+"""Measure what a script's computation costs.
+
+The cost is counted by torch's operators, measured as processor time, or free.
+"""
 
 from __future__ import annotations
 
 import time
-from typing import Any, TypeAlias
+from typing import Any
 
 import torch
 from torch import Tensor
 from torch._subclasses.fake_tensor import FakeTensor
-from torch.utils._python_dispatch import TorchDispatchMode
 
 from simcluster.compute.matrix_product import MATRIX_PRODUCT, PRODUCT_FLOPS, matrix_product_s
 from simcluster.scripts.messages import ScriptWork
 from simcluster.scripts.rank.memory_meter import MemoryMeter
 from simcluster.workloads.operator_costs import call_cost
+from simcluster.workloads.operator_watch import OperatorWatch
 
 COUNTED, MEASURED, FREE = COSTS = ("counted", "measured", "free")
 
 DEVICE_OF = torch.ops.prim.device.default
-"""Torch asks tensors without values for their device more often than it calls operators on them."""
+"""The operator that returns the device of a fake tensor. Torch calls it more often than any other
+operator.
+"""
 
-_processor_s = time.thread_time  # of the real clock: the script's own is the cluster's
+_processor_s = time.thread_time  # bound before the script's clocks are replaced by the cluster's
 
 _VIEWS = frozenset({
     "view", "_unsafe_view", "t", "transpose", "permute", "slice", "select", "expand", "unsqueeze", "squeeze", "detach",
     "alias", "as_strided", "split", "unbind", "chunk", "narrow", "reshape", "unfold", "diagonal", "split_with_sizes",
     "_reshape_alias", "lift_fresh",
 })  # fmt: skip
-"""Operators that move no bytes and launch nothing on a device."""
+"""Operators that neither move bytes nor launch a kernel on a device."""
 
 
 class ProcessorMeter:
-    """Measures the processor time of the script's thread, as products of matrices: *flops_per_s* of this machine.
+    """A meter of the processor time of the script's thread, as FLOPs of a matrix product.
 
-    The cluster's device takes as many times longer or less as it does for the product. At 0 computing is free.
+    *flops_per_s* is this machine's rate for the product; a rate of 0 makes computation free. The
+    cluster's device is assumed to run the script faster or slower by the same factor as the
+    product.
     """
 
     is_paused = False
@@ -44,21 +51,25 @@ class ProcessorMeter:
         self._began_s = _processor_s()
 
     def take(self) -> ScriptWork:
-        """Return the work since the last call."""
+        """Return the work since the previous call."""
         began_s, self._began_s = self._began_s, _processor_s()
         return ScriptWork((self._began_s - began_s) * self._flops_per_s, kind=MATRIX_PRODUCT)
 
 
 def holds_parts(types: Any) -> bool:
-    """Return whether an operator is on DTensors, which lie on several ranks in parts.
+    """Return whether *types* contains DTensor, which has its parts on several ranks.
 
-    A mode leaves it to them, who know what to do: the operators on the parts come back to the mode.
+    A mode leaves operators on DTensors to torch, which then calls the operators on the parts, and
+    the mode sees these.
     """
     return any(kind.__name__ == "DTensor" for kind in types)
 
 
-class WorkMeter(TorchDispatchMode):
-    """Counts the work of the script's thread, the backward pass included, unless it *is_paused*."""
+class WorkMeter(OperatorWatch):
+    """A counter of the work of the script's thread, including backward passes.
+
+    It does not count while *is_paused* is set.
+    """
 
     def __init__(self) -> None:
         super().__init__()
@@ -70,10 +81,6 @@ class WorkMeter(TorchDispatchMode):
         self._operators = 0
         self._known: dict[Any, tuple[int | None, int]] = {}
         self._moves: dict[Any, bool] = {}
-
-    @classmethod
-    def _should_skip_dynamo(cls) -> bool:
-        return False  # what torch wraps around a mode otherwise takes longer than the mode
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         if func is DEVICE_OF and isinstance(args[0], FakeTensor):
@@ -87,9 +94,11 @@ class WorkMeter(TorchDispatchMode):
         return result
 
     def take(self) -> ScriptWork:
-        """Return the work since the last call."""
+        """Return the work since the previous call."""
         spent = ScriptWork(self._flops, self._bytes, self._operators, self.memory.peak_bytes)
-        self._flops, self._bytes, self._operators = 0.0, 0, 0
+        self._flops = 0.0
+        self._bytes = 0
+        self._operators = 0
         return spent
 
     def _count(self, func: Any, args: Any, kwargs: Any, result: Any) -> None:
@@ -108,7 +117,7 @@ class WorkMeter(TorchDispatchMode):
         self._operators += 1
 
 
-Meter: TypeAlias = WorkMeter | ProcessorMeter
+Meter = WorkMeter | ProcessorMeter
 
 
 def meter_for(cost: str) -> Meter:
@@ -119,7 +128,9 @@ def meter_for(cost: str) -> Meter:
 
 
 def _kind(value: Any) -> Any:
-    """Return what the cost of an operator depends on, of one of its arguments or of its result."""
+    """Return a key that identifies an argument or a result of an operator, as far as the cost
+    depends on it.
+    """
     if isinstance(value, Tensor):
         return value.shape, value.dtype
     if isinstance(value, (list, tuple)):

@@ -1,1 +1,1 @@
-"""Drawings of a topology, and its facts in words."""
+"""Draw a topology, and describe it in words."""

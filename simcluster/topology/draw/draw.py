@@ -1,43 +1,52 @@
-"""Draw a topology as SVG: nodes with their devices, links with their numbers and, after a run, their use.
+"""Draw a topology as SVG: its nodes with their devices, and its links with their numbers.
 
-A page adds tables of the nodes and links with the source of every number.
-
-The drawing loads nothing, and all text is escaped: names may come from a stranger's file.
+After a run, the drawing also shows the use of each link. An HTML page adds tables of the nodes and
+links with the source of every number. The drawing loads no other file, and all text is escaped,
+since names may come from an untrusted file.
 """
 
 from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from html import escape
-from typing import NamedTuple, TypeAlias
+from typing import NamedTuple
 
 from simcluster.topology.draw.labels import Box, between, overlap, place_labels, touches
 from simcluster.topology.draw.layout import Point, Size, place, scale
 from simcluster.topology.draw.style import NAME_SIZE, PAGE_STYLE, SMALL_SIZE, SVG_STYLE, svg_text, text_width
 from simcluster.topology.model.compute import CPU
 from simcluster.topology.model.device import Device
-from simcluster.topology.model.model import Link, Node, Topology
-from simcluster.units import format_bandwidth, format_latency, format_size
+from simcluster.topology.model.link import Link
+from simcluster.topology.model.model import Node, Topology
+from simcluster.units import format_size
 
-LinkUse: TypeAlias = Mapping[str, tuple[float, float]]
+LinkUse = Mapping[str, tuple[float, float]]
 """Link name -> (fraction of the time it was busy, bytes carried in both directions)."""
 
 MAX_LABELLED = 24
-"""With more links, the commonest label is omitted; if too many labels remain, all are."""
+"""The maximum number of links in a drawing that labels every link.
+
+With more links, those with the commonest numbers get no label. If too many labels remain, no link
+gets one.
+"""
 _MOST_LABELS = 60
 
 _MARGIN = 28.0
 _LINE_HEIGHT = 14.0
-# While labels overlap, spread everything by this factor, in at most this many rounds.
+# While labels overlap, scale the drawing up by this factor, in at most this number of rounds.
 _GROWTH, _ROUNDS = 1.12, 8
 _MARK = 36
-# Busy fractions at which the colour changes.
+# The fractions of busy time at which the colour of a link changes.
 _BUSY_STEPS = (0.05, 0.25, 0.5, 0.8)
 _BUSY_WORDS = ("under 5 %", "5 to 25 %", "25 to 50 %", "50 to 80 %", "over 80 % busy")
-# Room around a site, and above it for its name.
+# The margin around a site, and the larger one at its top for the name.
 _EDGE, _CAPTION = 12.0, 24.0
+
+
+Area = tuple[float, float, float, float]
+"""The left, top, right and bottom edges of a rectangle."""
 
 
 class _Drawing(NamedTuple):
@@ -48,9 +57,10 @@ class _Drawing(NamedTuple):
 
 
 def draw_svg(topology: Topology, link_use: LinkUse | None = None) -> str:
-    """Return an <svg> element for a page. *link_use* colours and labels each link by its use.
+    """Return the drawing of *topology* as an <svg> element for a page.
 
-    It is at most as wide as its page, but never too small to read: let its parent scroll.
+    If *link_use* is given, each link is coloured and labelled by its use. The element shrinks with
+    the page, but never becomes too small to read, so let its parent scroll.
     """
     drawing = _arrange(topology, link_use)
     rank = {name: position for position, name in enumerate(topology.workers)}
@@ -58,8 +68,8 @@ def draw_svg(topology: Topology, link_use: LinkUse | None = None) -> str:
     parts += [_line(link, drawing, link_use) for link in topology.links]
     parts += [_label(lines, place) for lines, place in zip(drawing.labels, drawing.places, strict=True) if place]
     parts += [_box(node, drawing, rank.get(node.name)) for node in topology.nodes.values()]
-    width = max(x + drawing.sizes[name][0] / 2 for name, (x, y) in drawing.at.items()) + _MARGIN
-    height = max(y + drawing.sizes[name][1] / 2 for name, (x, y) in drawing.at.items()) + _MARGIN
+    *_, right, bottom = _bounds(drawing.at, drawing.at, drawing.sizes)
+    width, height = right + _MARGIN, bottom + _MARGIN
     legend = _legend(topology, drawing.labels, link_use)
     width = max(width, *(_legend_width(words) + 2 * _MARGIN for _, words in legend), 0.0)
     x = _MARGIN
@@ -80,16 +90,13 @@ def draw_svg(topology: Topology, link_use: LinkUse | None = None) -> str:
 
 
 def draw_html(topology: Topology) -> str:
-    """Return a self-contained page: the drawing, the nodes and the links."""
+    """Return a self-contained page with the drawing and tables of nodes, links and sources."""
     ranks = {name: str(rank) for rank, name in enumerate(topology.workers)}
     nodes = []
     for node in topology.nodes.values():
         words = (node.device.name if node.device else node.kind, _speed(node.device) if node.device else "")
         nodes.append((ranks.get(node.name, ""), node.name, *words, node.site or "", node.address or ""))
-    links = []
-    for link in topology.links:
-        numbers = (format_bandwidth(link.bandwidth_Bps), format_latency(link.latency_s), link.duplex)
-        links.append((link.name, link.type or "", *numbers))
+    links = [(link.name, link.type or "", *link.numbers) for link in topology.links]
     devices = [node.device for node in topology.nodes.values() if node.device is not None]
     sources = [(device.name, device.source) for device in devices]
     sources += [(link.type or "other links", link.source) for link in topology.links]
@@ -123,8 +130,7 @@ def _arrange(topology: Topology, link_use: LinkUse | None) -> _Drawing:
         if clear:
             break
         at = {name: (x * _GROWTH, y * _GROWTH) for name, (x, y) in at.items()}
-    left = min(x - sizes[name][0] / 2 for name, (x, _) in at.items()) - _MARGIN
-    top = min(y - sizes[name][1] / 2 for name, (_, y) in at.items()) - _MARGIN
+    left, top, *_ = (bound - _MARGIN for bound in _bounds(at, at, sizes))
     at = {name: (x - left, y - top) for name, (x, y) in at.items()}
     moved = [place and place._replace(x=place.x - left, y=place.y - top) for place in places]
     return _Drawing(at, sizes, labels, moved)
@@ -149,12 +155,12 @@ def _speed(device: Device) -> str:
 
 
 def _labels(topology: Topology, link_use: LinkUse | None) -> list[list[str]]:
-    """Return the lines of each link's label; if there are too many links, none for the commonest."""
+    """Return the lines of each link's label, [] for a link without one; see MAX_LABELLED."""
     common = _commonest(topology)
     labels = []
     for link in topology.links:
-        lines = [format_bandwidth(link.bandwidth_Bps), f"{format_latency(link.latency_s)}, {link.duplex}"]
-        lines = [] if str(link) == common else lines
+        bandwidth, *others = link.numbers
+        lines = [] if str(link) == common else [bandwidth, ", ".join(others)]
         if link_use is not None and link.name in link_use:
             busy, size_bytes = link_use[link.name]
             lines.append(f"{busy * 100:.0f} % busy, {format_size(size_bytes)}")
@@ -163,7 +169,7 @@ def _labels(topology: Topology, link_use: LinkUse | None) -> list[list[str]]:
 
 
 def _commonest(topology: Topology) -> str | None:
-    """Return the commonest numbers of links if there are too many to label each."""
+    """Return the commonest numbers of links if there are too many links to label all, else None."""
     several = len(topology.links) > MAX_LABELLED
     return Counter(str(link) for link in topology.links).most_common(1)[0][0] if several else None
 
@@ -173,15 +179,19 @@ def _label_size(lines: list[str]) -> Size:
 
 
 def _sites(topology: Topology, drawing: _Drawing) -> list[str]:
-    """Return a ground under each site, if there are several and no ground covers another site's node.
+    """Return a background for each site, with its name in the less crowded top corner.
 
-    A site's name goes to a top corner where no link and no label crosses it, if there is one.
+    Return [] if there are fewer than two sites, or if a background would cover another site's node.
     """
     at, labels = drawing.at, [place for place in drawing.places if place]
     members: dict[str, list[str]] = {}
     for node in topology.nodes.values():
         members.setdefault(node.site or "", []).append(node.name)
-    grounds = {site: _ground(names, drawing) for site, names in members.items() if site}
+    grounds: dict[str, Area] = {}
+    for site, names in members.items():
+        if site:
+            left, top, right, bottom = _bounds(names, at, drawing.sizes)
+            grounds[site] = left - _EDGE, top - _CAPTION, right + _EDGE, bottom + _EDGE
     covered = any(
         site != other and left < at[name][0] < right and top < at[name][1] < bottom
         for site, (left, top, right, bottom) in grounds.items()
@@ -194,20 +204,18 @@ def _sites(topology: Topology, drawing: _Drawing) -> list[str]:
     return [_site(site, ground, lines, labels) for site, ground in grounds.items()]
 
 
-def _ground(names: Sequence[str], drawing: _Drawing) -> tuple[float, float, float, float]:
-    """Return the left, top, right and bottom of the area that *names* cover, plus a margin."""
-    edges = [(*drawing.at[name], *drawing.sizes[name]) for name in names]
+def _bounds(names: Iterable[str], at: Mapping[str, Point], sizes: Mapping[str, Size]) -> Area:
+    """Return the smallest area that contains the boxes of the nodes *names*."""
+    edges = [(*at[name], *sizes[name]) for name in names]
     return (
-        min(x - width / 2 for x, _, width, _ in edges) - _EDGE,
-        min(y - height / 2 for _, y, _, height in edges) - _CAPTION,
-        max(x + width / 2 for x, _, width, _ in edges) + _EDGE,
-        max(y + height / 2 for _, y, _, height in edges) + _EDGE,
+        min(x - width / 2 for x, _, width, _ in edges),
+        min(y - height / 2 for _, y, _, height in edges),
+        max(x + width / 2 for x, _, width, _ in edges),
+        max(y + height / 2 for _, y, _, height in edges),
     )
 
 
-def _site(
-    site: str, area: tuple[float, float, float, float], lines: Sequence[tuple[Point, Point]], labels: Sequence[Box]
-) -> str:
+def _site(site: str, area: Area, lines: Sequence[tuple[Point, Point]], labels: Sequence[Box]) -> str:
     left, top, right, bottom = area
     rect = f'<rect x="{left:.1f}" y="{top:.1f}" width="{right - left:.1f}" height="{bottom - top:.1f}" rx="12"/>'
     half, y = text_width(site, SMALL_SIZE) / 2, top + 11
@@ -223,7 +231,7 @@ def _site(
 
 def _line(link: Link, drawing: _Drawing, link_use: LinkUse | None) -> str:
     (ax, ay), (bx, by) = drawing.at[link.a], drawing.at[link.b]
-    # 1 Mbps and less is drawn thin; each factor of ten adds a constant.
+    # A link of at most 1 Mbps is drawn thinnest; each factor of ten makes it wider by a constant.
     width = min(6.0, 1.0 + 0.8 * math.log10(max(link.bandwidth_Bps / 125e3, 1.0)))
     classes = f"link {link.duplex}"
     use = ""
@@ -267,7 +275,7 @@ def _label(lines: list[str], where: Box) -> str:
 
 
 def _legend(topology: Topology, labels: list[list[str]], link_use: LinkUse | None) -> list[tuple[str, str]]:
-    """Return the (mark, words) of each line below the drawing."""
+    """Return (mark, words) for each line of the legend below the drawing."""
     rows = []
     common = _commonest(topology)
     if not any(labels) and len({str(link) for link in topology.links}) > 1:
@@ -289,7 +297,7 @@ def _legend_width(words: str) -> float:
 
 
 def _table(head: Sequence[str], rows: Sequence[Sequence[str]], classes: str = "table") -> str:
-    """Return a table without its empty columns."""
+    """Return an HTML table of *rows* without the empty columns."""
     shown = [index for index in range(len(head)) if any(row[index] for row in rows)]
     cells = "".join(f"<th>{escape(head[index])}</th>" for index in shown)
     body = "".join(f"<tr>{''.join(f'<td>{escape(row[index])}</td>' for index in shown)}</tr>" for row in rows)

@@ -1,4 +1,4 @@
-"""The facts of a topology that a user should know before a run, in words."""
+"""Describe in words what a user should know about a topology before a run."""
 
 from __future__ import annotations
 
@@ -7,23 +7,36 @@ from collections.abc import Sequence
 from itertools import combinations
 from typing import NamedTuple
 
-from simcluster.topology.model.model import Hop, Topology
+from simcluster.process.terminal import columns
+from simcluster.topology.idle_links import idle_words, parallel_words
+from simcluster.topology.model.link import stages
+from simcluster.topology.model.model import Topology
 from simcluster.units import format_bandwidth, format_latency, format_rate, format_size
 
 MAX_PAIRS_OF = 256
-"""With more workers, only routes from every k-th one are examined, and the report says so."""
+"""The maximum number of workers for which all routes are examined.
+
+With more workers, only the routes between every k-th worker are examined, and the report says so.
+"""
 
 MOST_WORK = 2_000_000
-"""Links followed and hops counted in searches for routes: a matter of seconds. Beyond it, fewer workers are chosen."""
+"""Limit on the work of finding routes, in links followed and hops counted: a matter of seconds.
+
+If all routes would take more work, fewer workers are examined.
+"""
 
 MOST_NAMED = 12
-"""Nodes of a route that are named."""
+"""The maximum number of nodes that the description of a route names; it omits the middle ones."""
 
 _EXAMPLE_BYTES = 1_000_000
 
 
 class Survey(NamedTuple):
-    """Facts about the routes between pairs of *chosen* workers; *exact* if those are all workers."""
+    """The extreme routes between *chosen* workers, each as a pair of workers.
+
+    *diameter* has the most hops, *longest* the highest latency, *narrowest* the lowest bandwidth.
+    If *exact*, all workers were examined.
+    """
 
     diameter: tuple[str, str]
     longest: tuple[str, str]
@@ -33,7 +46,7 @@ class Survey(NamedTuple):
 
 
 def survey(topology: Topology) -> Survey | None:
-    """Return the pairs with the most hops, the highest latency and the lowest bandwidth; None for a single worker.
+    """Return the pairs of workers with the extreme routes; None for a single worker.
 
     Ties go to the pair with the lowest ranks.
     """
@@ -47,9 +60,9 @@ def survey(topology: Topology) -> Survey | None:
         chosen = workers[::step]
     pairs = list(combinations(chosen, 2))
     return Survey(
-        max(pairs, key=lambda pair: len(topology.route(*pair))),
+        max(pairs, key=lambda pair: len(stages(topology.route(*pair)))),
         max(pairs, key=lambda pair: topology.route_latency_s(*pair)),
-        min(pairs, key=lambda pair: topology.route_bandwidth_Bps(*pair)),
+        min(pairs, key=lambda pair: topology.route_bandwidth_Bps(pair[0], pair[1], _EXAMPLE_BYTES)),
         len(chosen),
         step == 1,
     )
@@ -58,7 +71,7 @@ def survey(topology: Topology) -> Survey | None:
 def _work(topology: Topology, starts: Sequence[str], routes: int) -> int:
     """Return the work of finding *routes* routes from *starts*, in the unit of MOST_WORK.
 
-    All nodes attached to the same switch by a single link share its search.
+    Nodes that a single link attaches to the same switch share one search, from the switch.
     """
     first: dict[str, str] = {}
     several = set()
@@ -73,33 +86,31 @@ def _work(topology: Topology, starts: Sequence[str], routes: int) -> int:
 
 
 def halves_Bps(topology: Topology) -> float | None:
-    """Return the bandwidth between the lower and the upper half of the ranks, in each direction, along the routes.
+    """Return the bandwidth between the lower and the upper half of the ranks, in each direction.
 
-    Rank i of the lower half sends to rank i + n/2, all at once; the result is the slowest of these flows times their
-    number, when every link is shared equally. The true bisection bandwidth, the minimum over all ways to halve the
-    cluster, is NP-hard. Return 0 with fewer than two workers, None if the routes would take too long to find.
+    Every rank i of the lower half sends to rank i + n/2 at the same time, and flows share each link
+    equally. The result is the number of flows times the rate of the slowest. Computing the true
+    bisection bandwidth, the minimum over all ways to halve the cluster, is NP-hard. Return 0 if
+    there are fewer than two workers, and None if the routes would take too long to find.
     """
     workers = topology.workers
     half = len(workers) // 2
     if half > MAX_PAIRS_OF and _work(topology, workers[:half], half) > MOST_WORK:
         return None
-    routes = [topology.route(a, b) for a, b in zip(workers[:half], workers[-half:], strict=True)] if half else []
+    pairs = zip(workers[:half], workers[-half:], strict=True) if half else ()
+    routes = [topology.route(a, b, math.inf) for a, b in pairs]
     hops = [hop for route in routes for hop in route]
     seconds_per_B: dict[tuple[str, bool], float] = {}
     for hop in hops:
-        seconds_per_B[_lane(hop)] = seconds_per_B.get(_lane(hop), 0.0) + 1 / hop.link.bandwidth_Bps
-    rates = [hop.link.bandwidth_Bps if hop.link.duplex == "free" else 1 / seconds_per_B[_lane(hop)] for hop in hops]
+        seconds_per_B[hop.lane] = seconds_per_B.get(hop.lane, 0.0) + hop.share / hop.link.bandwidth_Bps
+    rates = [
+        hop.link.bandwidth_Bps / hop.share if hop.link.duplex == "free" else 1 / seconds_per_B[hop.lane] for hop in hops
+    ]
     return min(rates, default=0.0) * len(routes)
 
 
-def _lane(hop: Hop) -> tuple[str, bool]:
-    """Return what flows share: a link's direction, the whole link if it is half duplex, or its medium."""
-    medium = hop.link.medium
-    return f"the medium {medium}" if medium else hop.link.name, hop.forward or hop.link.duplex == "half"
-
-
 def describe(topology: Topology) -> str:
-    """Return a page about *topology*: its nodes with their ranks, its links, and its routes."""
+    """Return a description of *topology*: its nodes with their ranks, its links and its routes."""
     kinds = [node.kind for node in topology.nodes.values()]
     hosts = f"{_count(kinds.count('host'), 'bare host')}, " if "host" in kinds else ""
     lines = [
@@ -114,6 +125,7 @@ def describe(topology: Topology) -> str:
         lines.append(f"routing: {topology.routing}, pairs are spread over equally good paths")
     if topology.paths:
         lines.append(f"routes: {', '.join(' > '.join(path) for path in topology.paths)}")
+    lines += [*parallel_words(topology), *idle_words(topology)]
     if topology.inbox_bytes is not None:
         unread = f"{format_size(topology.inbox_bytes)} per peer" if topology.inbox_bytes else "nothing"
         lines.append(f"inboxes: a node accepts {unread} before its recv")
@@ -122,11 +134,8 @@ def describe(topology: Topology) -> str:
         lines.append(f"{machine}: {_count(cores, 'core')}, shared by {', '.join(names) or 'no node'}")
         lines[-1] += f"; a thread waits {format_latency(wakeup_s)} for a busy one" if wakeup_s else ""
     lines += [f"background from {flow}" for flow in topology.background]
-    rows = []
-    for link in topology.links:
-        numbers = (format_bandwidth(link.bandwidth_Bps), format_latency(link.latency_s), link.duplex)
-        rows.append((link.name, *numbers, link.type or "", ", ".join(link.conditions)))
-    links = _table(("link", "bandwidth", "latency", "duplex", "type", ""), rows) if rows else ["no links"]
+    rows = [(link.name, *link.numbers, link.type or "", ", ".join(link.conditions)) for link in topology.links]
+    links = columns((("link", "bandwidth", "latency", "duplex", "type", ""), *rows)) if rows else ["no links"]
     return "\n".join([*lines, "", *_node_lines(topology), "", *links, "", *_route_lines(topology)])
 
 
@@ -152,7 +161,7 @@ def _node_lines(topology: Topology) -> list[str]:
             f"sends {format_size(node.send_buffer_bytes)} ahead" if node.send_buffer_bytes else "",
         ]
         rows.append((str(ranks[node.name]), node.name, node.device.name, ", ".join(filter(None, about))))
-    return _table(("rank", "node", "device", ""), rows)
+    return columns((("rank", "node", "device", ""), *rows))
 
 
 def _route_lines(topology: Topology) -> list[str]:
@@ -169,12 +178,12 @@ def _route_lines(topology: Topology) -> list[str]:
         return lines
     if not found.exact:
         lines.append(f"(routes between {found.chosen} workers, evenly chosen)")
-    hops = len(topology.route(*found.diameter))
+    hops = len(stages(topology.route(*found.diameter)))
     lines.append(f"diameter: {_count(hops, 'hop')}, {_way(topology, *found.diameter)}")
     longest = format_latency(topology.route_latency_s(*found.longest))
     lines.append(f"longest latency: {longest} one way, {_way(topology, *found.longest)}")
-    narrowest_Bps = topology.route_bandwidth_Bps(*found.narrowest)
-    seconds = topology.route_latency_s(*found.narrowest) + _EXAMPLE_BYTES / narrowest_Bps
+    narrowest_Bps = topology.route_bandwidth_Bps(*found.narrowest, _EXAMPLE_BYTES)
+    seconds = topology.route_latency_s(*found.narrowest, _EXAMPLE_BYTES) + _EXAMPLE_BYTES / narrowest_Bps
     lines.append(
         f"narrowest route: {format_bandwidth(narrowest_Bps)}, {_way(topology, *found.narrowest)}; "
         f"{format_size(_EXAMPLE_BYTES)} takes {format_latency(seconds)}"
@@ -186,7 +195,7 @@ def _route_lines(topology: Topology) -> list[str]:
 
 
 def _way(topology: Topology, a: str, b: str) -> str:
-    names = [a, *(hop.target for hop in topology.route(a, b))]
+    names = [a, *(parts[0].target for parts in stages(topology.route(a, b)))]
     if len(names) > MOST_NAMED:
         names[MOST_NAMED // 2 : -MOST_NAMED // 2] = ["..."]
     return " > ".join(names)
@@ -194,9 +203,3 @@ def _way(topology: Topology, a: str, b: str) -> str:
 
 def _count(number: int, one: str, many: str = "") -> str:
     return f"{number} {one if number == 1 else many or one + 's'}"
-
-
-def _table(head: tuple[str, ...], rows: Sequence[tuple[str, ...]]) -> list[str]:
-    lines = [head, *rows]
-    widths = [max(len(cell) for cell in column) for column in zip(*lines, strict=True)]
-    return ["  ".join(map(str.ljust, row, widths)).rstrip() for row in lines]

@@ -1,4 +1,4 @@
-"""Place the labels of links so that none covers a node or another label, if possible."""
+"""Place the labels of links so that, if possible, no label covers a node or another label."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from simcluster.topology.draw.layout import Point, Size
 
 
 class Box(NamedTuple):
-    """A rectangle: its centre, half its width and height, and its rotation in degrees."""
+    """A rectangle: its centre, half of its width and height, and its rotation in degrees."""
 
     x: float
     y: float
@@ -25,15 +25,16 @@ _AWAY_COST = 40.0
 _ON_LINE_COST = 60.0
 _OVERLAP_COST = 1000.0
 _AIR = 5.0
-"""Margin between a label and another link's line, so that it is not taken for that link's."""
+"""Margin between a label and the lines of other links, so that it is not taken for theirs."""
 
 
 def place_labels(
     lines: Sequence[tuple[Point, Point]], sizes: Sequence[Size | None], nodes: Sequence[Box]
 ) -> tuple[list[Box | None], bool]:
-    """Return a place on each of *lines* for a label of its size (None: no label), and whether none overlaps.
+    """Return (the box of each link's label, whether no label overlaps a node or another label).
 
-    A label is preferably level, in the middle of its line and off all other lines; it is never upside down.
+    A link without a label has the size None. A label is preferably level, in the middle of its
+    line, and off all other lines; it is never upside down.
     """
     placed: list[Box | None] = []
     clear = True
@@ -76,7 +77,7 @@ def between(a: Box, b: Box) -> tuple[Point, Point]:
 
 
 def overlap(one: Box, other: Box) -> bool:
-    """Return whether two rectangles overlap. They do not if an axis of either separates them."""
+    """Return whether two rectangles overlap, by the separating axis theorem."""
     dx, dy = other.x - one.x, other.y - one.y
     for box in (one, other):
         for extra in (0.0, 90.0):

@@ -1,24 +1,26 @@
-"""Positions of the nodes of a drawing: those with several links in the middle, those with one around them.
+"""Place the nodes of a drawing: nodes with several links in the middle, the others around them.
 
-All of it is deterministic.
+The layout is deterministic.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from typing import TypeAlias
 
 import networkx
 import numpy as np
 from numpy.typing import NDArray
 
-Array: TypeAlias = NDArray[np.float64]
-Point: TypeAlias = tuple[float, float]
-Size: TypeAlias = tuple[float, float]
+Array = NDArray[np.float64]
+Point = tuple[float, float]
+Size = tuple[float, float]
 
 MAX_STRESSED = 150
-"""With more nodes in the middle, they go on a circle: the better layout is cubic in their number."""
+"""The maximum number of nodes with several links that stress majorization places.
+
+If there are more, all of them are placed on a circle: the better layout takes cubic time.
+"""
 
 _ITERATIONS = 200
 _ROW = 7
@@ -28,7 +30,7 @@ _STRETCH = 1.3
 
 
 def place(names: Sequence[str], links: Sequence[tuple[str, str]]) -> dict[str, Point]:
-    """Return a point for each of *names*, in units of about one link."""
+    """Return name -> position of each node, in units of about the length of one link."""
     graph: networkx.Graph[str] = networkx.Graph()
     graph.add_nodes_from(names)
     graph.add_edges_from(links)
@@ -48,9 +50,10 @@ def place(names: Sequence[str], links: Sequence[tuple[str, str]]) -> dict[str, P
 def scale(
     points: Mapping[str, Point], sizes: Mapping[str, Size], links: Sequence[tuple[str, str]], gap: Size, label: Size
 ) -> dict[str, Point]:
-    """Return *points* scaled so that boxes of *sizes* are *gap* apart and linked ones leave room for a *label*.
+    """Return *points* scaled so that the boxes around them, of *sizes*, do not overlap.
 
-    Two boxes are apart if they are so in x or in y. The top left box ends up near (0, 0).
+    Boxes are at least *gap* apart in x or in y, and linked boxes leave room for a *label*. The top
+    left box ends up near (0, 0).
     """
     names = list(points)
     at = np.array([points[name] for name in names])
@@ -69,19 +72,19 @@ def scale(
 
 
 def _factor(apart: Array, needed: Array) -> float:
-    """Return the factor by which *apart* must grow to reach *needed* in x or in y, whichever is smaller."""
+    """Return the least factor that brings each distance in *apart* to *needed*, in x or in y."""
     return float((needed / np.maximum(np.abs(apart), 1e-6)).min(axis=1).max())
 
 
 def _reach(leaves: int, core: int) -> float:
-    """Return the distance of a node's leaves."""
+    """Return the distance between a node and its *leaves*, in a drawing with *core* inner nodes."""
     if not leaves:
         return 0.0
     return max(1.0, leaves * 0.16) if core == 1 else max(_ONE_LEAF + 0.1 * (leaves > 1), leaves * 0.22)
 
 
 def _fan(center: Point, leaves: Sequence[str], core: int) -> dict[str, Point]:
-    """Place *leaves* around a lone node, or on a node's far side, away from (0, 0)."""
+    """Place *leaves* around a lone node, or on the side of a node that faces away from (0, 0)."""
     reach = _reach(len(leaves), core)
     count = len(leaves)
     if core == 1:
@@ -91,7 +94,7 @@ def _fan(center: Point, leaves: Sequence[str], core: int) -> dict[str, Point]:
         outward = math.atan2(center[1], center[0])
         width = min(math.radians(210), math.radians(48) * (count - 1))
         steps = [position / (count - 1) - 0.5 if count > 1 else 0.0 for position in range(count)]
-        # The first leaf is topmost, or leftmost if they lie side by side.
+        # The first leaf is topmost, or leftmost if the leaves lie side by side.
         turn = 1 if math.cos(outward) > -1e-6 and math.sin(outward) < math.sqrt(0.5) + 1e-6 else -1
         angles = [outward + turn * width * step for step in steps]
     return {
@@ -101,7 +104,7 @@ def _fan(center: Point, leaves: Sequence[str], core: int) -> dict[str, Point]:
 
 
 def _place_core(core: Sequence[str], graph: networkx.Graph[str], reach: Mapping[str, float]) -> Array:
-    """Return points for *core* around (0, 0), spaced as in the graph, with room for leaves."""
+    """Return points for *core*, centred on (0, 0), spaced by hop count, with room for leaves."""
     count = len(core)
     if count == 1:
         return np.zeros((1, 2))
@@ -120,7 +123,8 @@ def _place_core(core: Sequence[str], graph: networkx.Graph[str], reach: Mapping[
 def _fold(core: Sequence[str], line: Sequence[str], reach: Mapping[str, float]) -> Array:
     """Lay out *line* from left to right, folded downwards if it is long."""
     at = {line[0]: (0.0, 0.0)}
-    x, y, step = 0.0, 0.0, 1
+    x, y = 0.0, 0.0
+    step = 1
     for number, (name, before) in enumerate(zip(line[1:], line, strict=False), start=1):
         room = 1 + _room(reach[name]) + _room(reach[before])
         if number % _ROW == 0:
@@ -133,7 +137,7 @@ def _fold(core: Sequence[str], line: Sequence[str], reach: Mapping[str, float]) 
 
 
 def _room(reach: float) -> float:
-    """Return the room that a node's leaves, if several, add to its other links."""
+    """Return the length that a node's other links gain to make room for its leaves."""
     return 0.6 * reach if reach > _ONE_LEAF else 0.0
 
 
@@ -147,7 +151,10 @@ def _distances(core: Sequence[str], graph: networkx.Graph[str], reach: Mapping[s
 
 
 def _majorize(points: Array, wanted: Array) -> Array:
-    """Run stress majorization (SMACOF): points about as far apart as *wanted*, near ones counting most."""
+    """Move *points* to about the *wanted* distances by stress majorization (SMACOF).
+
+    The shortest wanted distances have the most weight.
+    """
     with np.errstate(divide="ignore"):
         weights = np.where(wanted > 0, wanted**-2.0, 0.0)
     inverse = np.linalg.pinv(np.diag(weights.sum(axis=1)) - weights)
@@ -160,9 +167,9 @@ def _majorize(points: Array, wanted: Array) -> Array:
 
 
 def _level(points: Array) -> Array:
-    """Rotate *points* so that they are widest horizontally, unless they are about equally wide all round.
+    """Rotate *points* so that their widest extent is horizontal, unless all are about equal.
 
-    The first node comes to the left, so that a chain reads as in the file.
+    The first node comes to the left, so that a chain has the same order as in the file.
     """
     centered = points - points.mean(axis=0)
     values, vectors = np.linalg.eigh(centered.T @ centered)

@@ -1,6 +1,6 @@
-"""The style of a drawn topology and its page, light and dark. Text only: nothing is loaded.
+"""The CSS of a drawn topology and its page, for light and dark mode. It loads no other file.
 
-The class names are those used in `draw`.
+`draw` uses the class names.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ def svg_text(x: float, y: float, words: str, classes: str) -> str:
 
 
 def text_width(text: str, size: float) -> float:
-    """Estimate the width of *text* from the average letter of a sans-serif font."""
+    """Estimate the width of *text* from the average width of a letter in a sans-serif font."""
     usual = 0.66 if size == NAME_SIZE else 0.56
     return sum(1.0 if ord(letter) > 0x2E7F else usual for letter in text) * size
 

@@ -16,7 +16,7 @@ _CUDA = re.compile(r"cuda:(0|[1-9][0-9]{0,2})")
 
 
 def wrong_compute(value: object) -> str:
-    """Return what was expected instead of *value*, or "" if a node can be asked to compute on it."""
+    """Return the expected values if *value* is not a valid `compute` of a node, else ""."""
     names = (CPU, *ACCELERATORS, AUTO)
     if isinstance(value, str) and value in names:
         return ""
@@ -35,7 +35,10 @@ def kind_of(compute: str) -> str:
 
 
 class Machine(NamedTuple):
-    """A machine that several nodes share: its *cores*, and the wait of a thread that wakes up while all are busy."""
+    """A machine that several nodes share.
+
+    A thread that wakes up while all *cores* are busy waits for *wakeup_s*.
+    """
 
     cores: int
     wakeup_s: float = 0.0

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import math
+from bisect import bisect_right
+from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Literal, TypeAlias, get_args
+from operator import itemgetter
+from typing import Literal, get_args
 
 from simcluster.units import format_bandwidth, format_latency
 
-JitterKind: TypeAlias = Literal["exponential", "uniform", "lognormal"]
+JitterKind = Literal["exponential", "uniform", "lognormal"]
 JITTER_KINDS = get_args(JitterKind)
 
 
@@ -16,7 +19,8 @@ JITTER_KINDS = get_args(JitterKind)
 class Jitter:
     """Extra latency of a link, drawn for every message, *mean_s* on average.
 
-    exponential; uniform from 0 to twice the mean; lognormal, with *sigma* the standard deviation of its logarithm.
+    The distribution *kind* is exponential; uniform from 0 to twice the mean; or lognormal, where
+    *sigma* is the standard deviation of the logarithm.
     """
 
     mean_s: float
@@ -30,26 +34,51 @@ class Jitter:
 
 @dataclass(frozen=True)
 class RateTrace:
-    """A changing bandwidth: *steps* are (start in s, B/s), the first at 0; 0 B/s is a standstill.
+    """A changing bandwidth: *steps* are (start in s, B/s), and the first starts at 0.
 
-    The steps repeat after *period_s*; without one, the last holds forever.
+    At 0 B/s, the link carries nothing. The steps repeat after *period_s*; without a period, the
+    last step holds forever. *source* says where the steps come from.
     """
 
     steps: tuple[tuple[float, float], ...]
     period_s: float = math.inf
+    source: str = ""
 
     def __str__(self) -> str:
-        rates = [rate_Bps for _, rate_Bps in self.steps]
+        return self._in_words(format_bandwidth)
+
+    def _in_words(self, in_units: Callable[[float], str]) -> str:
+        values = [value for _, value in self.steps]
         again = f", again every {format_latency(self.period_s)}" if math.isfinite(self.period_s) else ""
-        return f"{format_bandwidth(min(rates))} to {format_bandwidth(max(rates))} in {len(rates)} steps{again}"
+        source = f" ({self.source})" if self.source else ""
+        return f"{in_units(min(values))} to {in_units(max(values))} in {len(values)} steps{again}{source}"
+
+
+@dataclass(frozen=True)
+class LatencyTrace(RateTrace):
+    """A changing latency: *steps* are (start in s, latency in s); *nominal_s* is the nominal one.
+
+    A message has the latency of the moment at which it leaves its sender, and never overtakes an
+    earlier message.
+    """
+
+    nominal_s: float = 0.0
+
+    def extra_s(self, time_s: float) -> float:
+        """Return by how much the latency at *time_s* exceeds the nominal one; negative if it is lower."""
+        step = bisect_right(self.steps, math.fmod(time_s, self.period_s), key=itemgetter(0)) - 1
+        return self.steps[step][1] - self.nominal_s
+
+    def __str__(self) -> str:
+        return f"latency {self._in_words(format_latency)}"
 
 
 @dataclass(frozen=True)
 class Background:
     """Background traffic, which takes part in fair sharing and demands at most *rate_Bps*.
 
-    With *on_s* and *off_s* it alternates between on and off, for exponential times of these means; otherwise it is
-    always on.
+    With *on_s* and *off_s* the traffic alternates between on and off, for exponentially distributed
+    times with these means. Otherwise it is always on.
     """
 
     rate_Bps: float
@@ -67,7 +96,7 @@ class Background:
 
 @dataclass(frozen=True)
 class BackgroundFlow:
-    """*traffic* from node *source* to node *target*, along their route."""
+    """Background *traffic* from node *source* to node *target*, along the route between them."""
 
     source: str
     target: str

@@ -6,7 +6,7 @@ import math
 from bisect import bisect_left
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, NamedTuple, TypeAlias
+from typing import Any, NamedTuple
 
 from simcluster.topology.model.compute import AUTO, CPU, kind_of
 from simcluster.topology.model.stragglers import Straggler
@@ -20,21 +20,22 @@ from simcluster.units import (
     write_latency,
 )
 
-Points: TypeAlias = tuple[tuple[float, float], ...]
-"""(FLOPs, seconds), FLOPs ascending; a single point at 0 FLOPs is a time for work of any size."""
+Points = tuple[tuple[float, float], ...]
+"""(FLOPs, seconds), in order of FLOPs. A single point at 0 FLOPs holds for work of any size."""
 
 
 @dataclass(frozen=True)
 class Profile:
-    """*kinds* maps a kind of work (`Cost.kind`) to its points, as hashable pairs."""
+    """Measured times of work: *kinds* has pairs, (kind of work as in `Cost.kind`, points)."""
 
     kinds: tuple[tuple[str, Points], ...]
 
     def seconds(self, kind: str, flops: float) -> float | None:
         """Return the measured time of *flops* of work of this *kind*; None if it was not measured.
 
-        Interpolate linearly between points. Beyond them, extend the line through the two nearest, if it rises, starting
-        at 0 s or above. Scale a single point in proportion.
+        Interpolate linearly between points. Beyond the outer points, extend the line through the
+        two nearest ones, which never falls and is never below 0 s. Scale a single point in
+        proportion, unless it is at 0 FLOPs.
         """
         points = next((points for name, points in self.kinds if name == kind), None)
         return None if points is None else _read_off(points, flops)
@@ -44,8 +45,10 @@ class Profile:
 
 
 class Reserve(NamedTuple):
-    """The memory that an operating system leaves to a process: *share* of all, or *large_share* from *large_bytes* on,
-    less *fixed_bytes*.
+    """The memory of a device that its operating system keeps from processes.
+
+    A process can use *share* of the memory, or *large_share* if the device has *large_bytes* or
+    more, less *fixed_bytes*.
     """
 
     fixed_bytes: int = 0
@@ -63,9 +66,9 @@ NOTHING_KEPT = Reserve()
 
 @dataclass(frozen=True)
 class Accelerator:
-    """The numbers of a machine's accelerator, as those of a Device; *kind* is cuda or mps.
+    """A machine's accelerator: *kind* is cuda or mps, the other fields are as in Device.
 
-    *memory_bytes* is None if it has none of its own and uses the machine's.
+    *memory_bytes* is None if the accelerator uses the machine's memory.
     """
 
     kind: str
@@ -79,18 +82,22 @@ class Accelerator:
 
 @dataclass(frozen=True)
 class Device:
-    """A roofline of *flops_per_s* and *memory_bandwidth_Bps*, and everything that makes work slower than that.
+    """The performance, memory and cost of a device.
 
-    - *memory_bandwidth_Bps* is infinite and *memory_bytes* None if the file omits them: then they limit nothing.
-    - *usable_memory_bytes* is given for a node, or None; then *reserve* says how much of the memory a process can use.
-    - *threads*: as many of the CPU reach *flops_per_s* together.
-    - *work_overhead_s* is added to every piece of work, *operator_overhead_s* to each of its operators: the launch cost
-      in framework and driver.
-    - *profile*: kinds of work that were measured take the measured time instead of all the above.
-    - *straggler*: occasional slowdown on top. None: never.
-    - *power_idle_W*, *power_busy_W* and *price_USD_per_h* are None if unknown; both powers are given, or neither.
-    - *computes_on*: the part whose numbers these are, cpu or an accelerator. *cpu* is the same device on its CPU if the
-      numbers are those of its *accelerator*, else None.
+    *flops_per_s* and *memory_bandwidth_Bps* form a roofline. Other fields make work slower.
+
+    - *memory_bandwidth_Bps* is infinite and *memory_bytes* is None if the file omits them, which
+      means no limit.
+    - *usable_memory_bytes*: the memory that a process can use. If None, *reserve* determines it.
+    - *threads*: the number of CPU threads that together reach *flops_per_s*.
+    - *work_overhead_s* is added to every piece of work, *operator_overhead_s* for each of its
+      operators: the launch cost in framework and driver.
+    - *profile*: measured times. They replace all of the above for the kinds of work in it.
+    - *straggler*: additional slowdown, if any.
+    - *power_idle_W* and *power_busy_W* are both given or both None. *price_USD_per_h* is None if
+      unknown.
+    - *computes_on*: the part that these numbers describe, cpu or an accelerator. *cpu* is the same
+      device with the numbers of its CPU if these are the *accelerator*'s, else None.
 
     *name* is the preset's, or "custom". *source* says where the numbers come from.
     """
@@ -115,9 +122,10 @@ class Device:
     cpu: Device | None = None
 
     def on(self, compute: str) -> Device:
-        """Return this device, which has the numbers of its CPU, with those of the part that *compute* asks for.
+        """Return this device with the numbers of the part that *compute* names.
 
-        auto is the accelerator, if there is one. Without numbers of its own, an accelerator has those given.
+        Call it on a device with the numbers of its CPU. "auto" is the accelerator, if there is one.
+        If *compute* names an accelerator without numbers, keep the numbers of the CPU.
         """
         kind, found = kind_of(compute), self.accelerator
         if kind == CPU or (kind == AUTO and found is None):
@@ -139,9 +147,11 @@ class Device:
             cpu=self,
         )
 
-    def on_one_thread(self) -> Device:
-        """Return this device, which has the numbers of its CPU, with the arithmetic of one of its threads."""
-        return replace(self, flops_per_s=self.flops_per_s / self.threads, threads=1, computes_on=CPU)
+    def on_threads(self, count: int) -> Device:
+        """Return this device with the rate of *count* threads, if it computes on its CPU."""
+        if self.computes_on != CPU or count >= self.threads:
+            return self
+        return replace(self, flops_per_s=self.flops_per_s * count / self.threads, threads=count)
 
     @property
     def usable_bytes(self) -> int | None:
@@ -152,7 +162,7 @@ class Device:
 
     @property
     def memory_words(self) -> str:
-        """The memory for people, such as "16 of 24 GB"; empty if it is not limited."""
+        """The usable memory in words, such as "16 of 24 GB"; "" if it is not limited."""
         usable, whole = self.usable_bytes, self.memory_bytes
         if usable is None or whole is None or usable == whole:
             return "" if usable is None else format_size(usable)
@@ -161,17 +171,20 @@ class Device:
 
     @property
     def own_keys(self) -> tuple[str, ...]:
-        """The place of the numbers in use in a node of a topology file: the node itself, or its accelerator."""
+        """The path of the numbers in use within a node of a file: () or ("accelerator",)."""
         return ("accelerator",) if self.cpu is not None else ()
 
     @property
     def has_what_it_is_asked(self) -> bool:
-        """Whether the numbers in use are of what was asked for: a preset without an accelerator has none for it."""
+        """Whether the numbers in use are those of the requested part.
+
+        They are not if the node should compute on an accelerator that its preset does not have.
+        """
         found = self.accelerator
         return self.computes_on == CPU or self.cpu is not None or (self.name == "custom" and found is None)
 
     def __str__(self) -> str:
-        """Return the numbers for people: 2.9 TFLOP/s, memory 16 GB at 103 GB/s, 20 us per operator, 4 W to 40 W."""
+        """Return the numbers in words: "2.9 TFLOP/s, memory 16 GB at 103 GB/s, 4 W to 40 W"."""
         words = [format_rate(self.flops_per_s)]
         memory = [self.memory_words] if self.usable_bytes is not None else []
         if math.isfinite(self.memory_bandwidth_Bps):
@@ -191,7 +204,10 @@ class Device:
 
 
 def profile_block(measured: Mapping[str, Mapping[int, float]]) -> dict[str, Any]:
-    """Return *measured* (kind -> FLOPs -> seconds) as a node's `profile` in a topology file; only 0 FLOPs: any size."""
+    """Return *measured* (kind -> FLOPs -> seconds) as a node's `profile` in a topology file.
+
+    A kind that was measured only at 0 FLOPs takes the same time for work of any size.
+    """
     return {
         kind: write_latency(points[0])
         if set(points) == {0}
@@ -217,7 +233,7 @@ def _read_off(points: Sequence[tuple[float, float]], flops: float) -> float:
 
 
 def _between(below_s: float, above_s: float, share: float) -> float:
-    """Interpolate, exact at both ends."""
+    """Interpolate linearly; return exactly *below_s* at a *share* of 0 and *above_s* at 1."""
     return below_s * (1 - share) + above_s * share
 
 

@@ -7,7 +7,7 @@ from simcluster.transport import FREE, Cost
 
 
 def undisturbed_s(device: Device, cost: Cost) -> float:
-    """Return the seconds that *cost* takes on *device* without slowdown.
+    """Return the seconds that work of *cost* takes on *device* without its straggler.
 
     Use the measured time of its kind if there is one, else the roofline (Williams, Waterman, Patterson 2009): the
     slower of arithmetic at *flops_per_s* and memory traffic at *memory_bandwidth_Bps*, plus the overhead of launching
@@ -25,5 +25,5 @@ def undisturbed_s(device: Device, cost: Cost) -> float:
 
 
 def expected_s(device: Device, cost: Cost) -> float:
-    """Return the mean of the seconds that *cost* takes on *device*, its straggling included."""
+    """Return the mean seconds that work of *cost* takes on *device* with its straggler."""
     return undisturbed_s(device, cost) * (device.straggler.mean_factor if device.straggler is not None else 1.0)

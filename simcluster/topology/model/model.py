@@ -4,35 +4,41 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from functools import cached_property
-from typing import Any, ClassVar, Literal, NamedTuple, Protocol, TypeAlias
+from typing import Any, ClassVar, Literal, Protocol
 
 import networkx
 
 from simcluster.errors import nearest
 from simcluster.topology.model.compute import CPU, Machine
-from simcluster.topology.model.conditions import Background, BackgroundFlow, Jitter, RateTrace
+from simcluster.topology.model.conditions import BackgroundFlow
 from simcluster.topology.model.device import Device
-from simcluster.topology.model.routing import Routes
+from simcluster.topology.model.link import Hop, Link, merged
+from simcluster.topology.model.parallel import LinkChoice, Parallel, choices
+from simcluster.topology.model.routing import PACKET_BYTES, Edge, Routes
 from simcluster.topology.model.spread import NONE, Factors, Spread
-from simcluster.units import format_bandwidth, format_latency
 
-Duplex: TypeAlias = Literal["full", "half", "free"]
-NetworkKind: TypeAlias = Literal["maxmin", "lv08"]
-Routing: TypeAlias = Literal["shortest", "ecmp"]
+NetworkKind = Literal["maxmin", "lv08"]
+Routing = Literal["shortest", "ecmp"]
 
 
 @dataclass(frozen=True, slots=True)
 class Node:
-    """A worker (with a device and a rank), or a switch or bare host (without).
+    """A worker, which has a device and a rank; or a switch or a bare host, which has neither.
 
-    A node that is not a *gateway* forwards nothing. *address*, *port* and *ssh* belong to the real node; *command*
-    starts simcluster there, *processes* times. *send_overhead_s* and *recv_overhead_s* occupy the node per message, one
-    message after another. *host_bandwidth_Bps* limits the sum of its sending and receiving, over all links.
-    *send_buffer_bytes*: per peer, a `send` of up to this size returns at once, before it has left. Nodes of one
-    *machine* share its cores. *compute* is what was asked for, such as "cuda:1" or "auto".
+    - *gateway*: whether the node forwards messages.
+    - *address*, *port*, *ssh*: how to reach the real node. *command* starts simcluster there, once
+      for each of its *processes*.
+    - *send_overhead_s*, *recv_overhead_s*: the time for which each message occupies the node, one
+      message after another.
+    - *host_bandwidth_Bps*: the limit on the sum of sending and receiving, over all links.
+    - *send_buffer_bytes*: per peer, the size up to which a `send` returns at once, before the
+      message has left.
+    - *machine*: the machine with the cores that this node shares with others.
+    - *compute*: the requested device, such as "cuda:1" or "auto".
+    - *threads*: the limit on CPU threads of a language model's node; None if there is none.
     """
 
     name: str
@@ -52,6 +58,7 @@ class Node:
     machine: str | None = None
     spread: Spread = NONE
     compute: str = CPU
+    threads: int | None = None
 
     @property
     def is_worker(self) -> bool:
@@ -59,90 +66,46 @@ class Node:
 
     @property
     def kind(self) -> Literal["worker", "host", "switch"]:
-        return "worker" if self.is_worker else "host" if self.is_host else "switch"
+        if self.is_worker:
+            return "worker"
+        return "host" if self.is_host else "switch"
 
 
-@dataclass(frozen=True, slots=True)
-class Link:
-    """A link between nodes *a* and *b*, in the order of the file; *latency_s* is one way.
+def dialled(nodes: Iterable[Node], ends: Collection[str]) -> str | None:
+    """Return the address to which one of *ends* connects: that of the first of *nodes* with one.
 
-    full: *bandwidth_Bps* in each direction; half: both directions share it; free: every flow gets all of it.
-    *ack_share*: a flow's acknowledgements occupy the reverse direction by this share of its rate. *loss*: the share of
-    packets dropped, in each direction. Links on one *medium* share its air time, each at its own bandwidth.
+    Real nodes connect to lower ranks.
     """
-
-    a: str
-    b: str
-    bandwidth_Bps: float
-    latency_s: float
-    duplex: Duplex = "full"
-    type: str | None = None
-    source: str = ""
-    ack_share: float = 0.0
-    jitter: Jitter | None = None
-    loss: float = 0.0
-    trace: RateTrace | None = None
-    background: Background | None = None
-    medium: str | None = None
-    spread: Spread = NONE
-
-    @property
-    def name(self) -> str:
-        return f"{self.a}-{self.b}"
-
-    def __str__(self) -> str:
-        """Return the numbers for people: 1 Gbps, 150 us, full."""
-        return link_numbers(self.bandwidth_Bps, self.latency_s, self.duplex)
-
-    @property
-    def conditions(self) -> list[str]:
-        """The conditions that reduce its numbers, for people."""
-        words = [f"on the medium {self.medium}"] if self.medium else []
-        words += [f"acknowledgements take {self.ack_share:.2g} of the way back"] if self.ack_share else []
-        words += [f"{self.loss:g} of packets lost"] if self.loss else []
-        words += [str(part) for part in (self.jitter, self.trace) if part is not None]
-        return words + ([f"background {self.background}"] if self.background else [])
-
-
-def link_numbers(bandwidth_Bps: float, latency_s: float, duplex: str) -> str:
-    """Return a text like "1 Gbps, 150 us, full"."""
-    return f"{format_bandwidth(bandwidth_Bps)}, {format_latency(latency_s)}, {duplex}"
-
-
-class Hop(NamedTuple):
-    """One link of a route, traversed from a to b if *forward*, else from b to a."""
-
-    link: Link
-    forward: bool
-
-    @property
-    def source(self) -> str:
-        return self.link.a if self.forward else self.link.b
-
-    @property
-    def target(self) -> str:
-        return self.link.b if self.forward else self.link.a
+    return next((node.address for node in nodes if node.name in ends and node.address), None)
 
 
 class DocumentSource(Protocol):
-    """What a topology's document can be made of."""
+    """An object that can make the document of a topology."""
 
     def document(self) -> Mapping[str, Any]: ...
 
 
 @dataclass(frozen=True)
 class Topology:
-    """A checked cluster, made by `Topology.load` from a file or a shipped name, by `Topology.star(4)` and the other
-    generators, or by `Topology.from_networkx(graph)`. *nodes* is in the order of the file.
+    """A checked cluster. *nodes* is in the order of the file.
 
-    *network*: the network model of a simulation. *paths*: routes given in the file, as names from end to end; all
-    others follow *routing*. *inbox_bytes*: the unread bytes that a node accepts per peer; None for the backend's
-    default, 0 to make every message wait for its `recv`. *misfit*: per calibration round, the ratio of a rehearsed
-    step's time to the time that these numbers predict. *startup_s*: per round, the extra time of messages over
-    connections that had been idle, as once in a run. *machines*: those that several nodes share.
+    Make one with `Topology.load` from a file or a shipped name, with `Topology.star(4)` and the
+    other generators, or with `Topology.from_networkx(graph)`.
 
-    *source* is the dict that it was read from, or what makes that when `document` is asked for. *generated* has the few
-    keys of a generator, None if there was none or more was changed; `loads` turns them back into an equal Topology.
+    - *network*: the network model of a simulation.
+    - *paths*: the routes in the file, as names from end to end; all others follow *routing*.
+    - *parallel*: the rule that chooses among links between the same two nodes, or the names of
+      links in order of preference; a pair that they do not name follows the rule shortest.
+    - *inbox_bytes*: the unread bytes that a node accepts per peer; None for the backend's default,
+      0 to make every message wait for its `recv`.
+    - *misfit*: per calibration round, the ratio of a rehearsed step's time to the time that these
+      numbers predict.
+    - *startup_s*: per calibration round, the extra time that the first messages of a run take,
+      since connections have been idle.
+    - *machines*: the machines that several nodes share.
+    - *source*: the dict that the topology was read from, or an object that makes the dict.
+    - *generated*: the keys of the generator that made the topology, from which `loads` makes an
+      equal one; None if there was no generator, or if an override changed other keys.
     """
 
     name: str
@@ -157,11 +120,13 @@ class Topology:
     misfit: Factors = ()
     startup_s: Factors = ()
     machines: Mapping[str, Machine] = field(default_factory=dict)
+    parallel: Parallel = "shortest"
     source: Mapping[str, Any] | DocumentSource = field(default_factory=dict, compare=False, repr=False)
     generated: Mapping[str, Any] | None = field(default=None, compare=False, repr=False)
 
-    # Static methods, set by simcluster.topology, since each reads what it makes like a file. A test compares the lines
-    # of generators, which are for editors and type checkers, with the table of generators.
+    # simcluster.topology sets these static methods, since they need the reader, which imports this
+    # module. The annotations are for editors and type checkers. A test compares them with
+    # GENERATORS.
     star: ClassVar[Callable[..., Topology]]
     ring: ClassVar[Callable[..., Topology]]
     chain: ClassVar[Callable[..., Topology]]
@@ -172,7 +137,7 @@ class Topology:
     load: ClassVar[Callable[..., Topology]]
 
     def __eq__(self, other: object) -> bool:
-        # Mappings compare without order, but the order of the nodes is that of the ranks.
+        # Equality of mappings ignores their order, but the order of the nodes determines the ranks.
         return isinstance(other, Topology) and self._facts == other._facts
 
     def __hash__(self) -> int:
@@ -185,7 +150,7 @@ class Topology:
 
     @cached_property
     def document(self) -> Mapping[str, Any]:
-        """The dict that it was read from, overrides included; `loads` turns it back into an equal Topology."""
+        """The dict that the topology was read from, with overrides; `loads` makes an equal one."""
         return self.source if isinstance(self.source, Mapping) else self.source.document()
 
     @cached_property
@@ -199,28 +164,45 @@ class Topology:
         machines = {self.nodes[name].machine for name in self.workers}
         return len(machines) == 1 and None not in machines
 
+    def device(self, worker: str) -> Device:
+        """Return the device of the node *worker*."""
+        device = self.nodes[worker].device
+        assert device is not None, "a worker has a device"
+        return device
+
     @cached_property
     def graph(self) -> networkx.Graph[str]:
-        """The cluster as a networkx graph: node attribute `node`, edge attribute `link`."""
-        graph: networkx.Graph[str] = networkx.Graph(name=self.name)
+        """The cluster as a networkx graph: node attribute `node`, edge attribute `link`.
+
+        It is a MultiGraph if several links join the same nodes.
+        """
+        graph: networkx.Graph[str] = (networkx.MultiGraph if self.bundles else networkx.Graph)(name=self.name)
         for node in self.nodes.values():
             graph.add_node(node.name, node=node)
         for link in self.links:
             graph.add_edge(link.a, link.b, link=link)
         return graph
 
-    def route(self, a: str, b: str) -> tuple[Hop, ...]:
-        """Return the links from *a* to *b*: one of *paths*, or the path over which a 1500-byte packet arrives first.
+    def route(self, a: str, b: str, size_bytes: float = PACKET_BYTES) -> tuple[Hop, ...]:
+        """Return the links that a message of *size_bytes* takes from *a* to *b*, in order.
 
-        Ties go to the path with fewer hops, then to the one through nodes earlier in the file; with ecmp, to one that
-        both ends' names select. The route back is the reverse. Routes are computed on demand and cached. Raise
-        ValueError for unknown names, or if no path exists (`load` ensures one between workers).
+        They are those of one of *paths*, or else of the path on which a 1500-byte packet arrives
+        first. Ties go to the path with fewer hops, then to the one through nodes earlier in the
+        file; with ecmp, to one that both ends' names select. *parallel* chooses among links between
+        the same two nodes; the size of a message matters only there, and not for the path. The
+        route back is the reverse. Routes are computed on demand and cached. Raise ValueError for
+        unknown names, or if no path exists. `load` ensures that one exists between any two workers.
         """
+        if self.parallel == "size" and size_bytes != PACKET_BYTES:
+            ends = [(hop.source, hop.target) for hop in self.route(a, b)]
+            return tuple(hop for pair in ends for hop in self._hops(*pair, size_bytes))
         key = (a, b)
         if key in self._routes:
             return self._routes[key]
         if (back := self._routes.get((b, a))) is not None:
-            there = self._routes[key] = tuple([Hop(link, not forward) for link, forward in reversed(back)])
+            there = self._routes[key] = tuple(
+                [Hop(link, not forward, share) for link, forward, share in reversed(back)]
+            )
             return there
         for name in (a, b):
             if name not in self.nodes:
@@ -230,11 +212,49 @@ class Topology:
         path = self._laid.get((a, b)) or self._routing.path(a, b)
         if path is None:
             raise ValueError(f"topology {self.name} has no path from {a} to {b}")
-        links = ((self._link(*pair), pair[0]) for pair in itertools.pairwise(path))
-        return self._routes.setdefault(key, tuple(Hop(link, link.a == source) for link, source in links))
+        found = tuple(hop for pair in itertools.pairwise(path) for hop in self._hops(*pair, PACKET_BYTES))
+        return self._routes.setdefault(key, found)
+
+    def routes(self, a: str, b: str) -> list[tuple[float, tuple[Hop, ...]]]:
+        """Return (most bytes of a message, its route from *a* to *b*), in ascending order of size.
+
+        There are several only if *parallel* is size.
+        """
+        hops = self.route(a, b)
+        if self.parallel != "size" or not any(hop.link.number for hop in hops):
+            return [(math.inf, hops)]
+        limits = {one.most_bytes for hop in hops for one in self.bundles.get((hop.source, hop.target), ())}
+        return [(most_bytes, self.route(a, b, most_bytes)) for most_bytes in sorted({*limits, math.inf})]
+
+    def carried(self, a: str, b: str, size_bytes: int, by_route: Sequence[int] = ()) -> Iterator[tuple[Hop, int]]:
+        """Yield (hop, bytes) for messages from *a* to *b*: *by_route*, of each of `routes`, if given.
+
+        Otherwise all *size_bytes* take the first.
+        """
+        for (_, hops), part_bytes in zip(self.routes(a, b), by_route or (size_bytes,), strict=False):
+            for hop in hops:
+                yield hop, part_bytes if hop.share == 1.0 else round(part_bytes * hop.share)
+
+    def used(self, a: str, b: str) -> list[Hop]:
+        """Return the hops from *a* to *b* that any message takes."""
+        return [hop for _, hops in self.routes(a, b) for hop in hops]
+
+    @cached_property
+    def bundles(self) -> dict[tuple[str, str], tuple[LinkChoice, ...]]:
+        """Two nodes that several links join, in either order -> the choices among these links."""
+        found: dict[tuple[str, str], list[Link]] = {}
+        for link in self.links:
+            if link.number:
+                found.setdefault((link.b, link.a) if (link.b, link.a) in found else (link.a, link.b), []).append(link)
+        by_address = self.parallel == "address"
+        chosen = {
+            ends: choices(links, self.parallel, dialled(self.nodes.values(), ends) if by_address else None)
+            for ends, links in found.items()
+        }
+        return chosen | {(b, a): found for (a, b), found in chosen.items()}
 
     def over_one_node(self, a: str, b: str) -> tuple[Hop, ...]:
-        """Return the route from *a* to *b* if each has one link, to the same node, as in a star; else ()."""
+        """Return the route from *a* to *b* if their only links lead to one gateway, else ()."""
         first, last = self.only_links.get(a), self.only_links.get(b)
         if first is None or last is None or first is last:
             return ()
@@ -244,20 +264,20 @@ class Topology:
 
     @cached_property
     def only_links(self) -> dict[str, Link | None]:
-        """The link of each node that has one, None for a node with several."""
+        """Node -> its link if it has only one, else None."""
         found: dict[str, Link | None] = {}
         for link in self.links:
             for end in (link.a, link.b):
                 found[end] = None if end in found else link
         return found
 
-    def route_latency_s(self, a: str, b: str) -> float:
+    def route_latency_s(self, a: str, b: str, size_bytes: float = PACKET_BYTES) -> float:
         """Return the one-way latency from *a* to *b*, bit-identical in both directions."""
-        return math.fsum(hop.link.latency_s for hop in self.route(a, b))
+        return math.fsum(link.latency_s for link in merged(self.route(a, b, size_bytes)))
 
-    def route_bandwidth_Bps(self, a: str, b: str) -> float:
+    def route_bandwidth_Bps(self, a: str, b: str, size_bytes: float = PACKET_BYTES) -> float:
         """Return the bandwidth of the slowest link from *a* to *b*; infinite from a node to itself."""
-        return min((hop.link.bandwidth_Bps for hop in self.route(a, b)), default=math.inf)
+        return min((link.bandwidth_Bps for link in merged(self.route(a, b, size_bytes))), default=math.inf)
 
     @cached_property
     def _routes(self) -> dict[tuple[str, str], tuple[Hop, ...]]:
@@ -265,20 +285,38 @@ class Topology:
 
     @cached_property
     def _laid(self) -> dict[tuple[str, str], Sequence[str]]:
-        """The paths of the file, in both directions."""
+        """Both ends of each path in the file -> its names, in both directions."""
         return {(way[0], way[-1]): way for path in self.paths for way in (path, path[::-1])}
 
     @cached_property
     def _routing(self) -> Routes:
         return Routes(
             list(self.nodes),
-            ((link.a, link.b, link.latency_s, link.bandwidth_Bps) for link in self.links),
+            self._edges(),
             frozenset(node.name for node in self.nodes.values() if node.gateway),
             spread=self.routing == "ecmp",
         )
 
+    def _edges(self) -> Iterator[Edge]:
+        """Yield the edge of every link, and one for each two nodes that several links join."""
+        for link in self.links:
+            if not link.number:
+                yield link.a, link.b, link.latency_s, link.bandwidth_Bps
+            elif link.number == 1:
+                (one,) = merged(self._hops(link.a, link.b, PACKET_BYTES))
+                yield link.a, link.b, one.latency_s, one.bandwidth_Bps
+
+    def _hops(self, a: str, b: str, size_bytes: float) -> list[Hop]:
+        """Return the links that a message of *size_bytes* takes from *a* to its neighbour *b*."""
+        known = self.bundles.get((a, b))
+        if known is None:
+            link = self._link(a, b)
+            return [Hop(link, link.a == a)]
+        parts = next(one.parts for one in known if size_bytes <= one.most_bytes)
+        return [Hop(link, link.a == a, share) for link, share in parts]
+
     def _link(self, a: str, b: str) -> Link:
-        """Return the link between *a* and *b*, in whatever direction."""
+        """Return the only link between *a* and *b*, which the file may list in either direction."""
         for first, second in ((a, b), (b, a)):
             found = self._links_from.get(first)
             if isinstance(found, dict):
@@ -289,7 +327,10 @@ class Topology:
 
     @cached_property
     def _links_from(self) -> dict[str, Link | dict[str, Link]]:
-        """The links by their first node: that one if there is no other, which saves memory where there are many."""
+        """First node -> its only link, or if it has several, a dict (second node -> link).
+
+        Large clusters have many nodes with one link, which need no dict.
+        """
         found: dict[str, Link | dict[str, Link]] = {}
         for link in self.links:
             known = found.setdefault(link.a, link)

@@ -1,4 +1,4 @@
-"""Orders of nodes that are one move away from another, for searches among more than can all be tried."""
+"""Orders of ranks that are one change away from another, for a local search among all orders."""
 
 from __future__ import annotations
 
@@ -6,7 +6,10 @@ from collections.abc import Iterator, Sequence
 
 
 def moves(order: tuple[int, ...], ranks: Sequence[int], *, fixed: bool) -> Iterator[tuple[int, ...]]:
-    """Yield the orders one change away from *order*, of some of *ranks*; *fixed*: with the same ranks."""
+    """Yield all orders that are one change away from *order*, which contains some of *ranks*.
+
+    A change swaps two ranks. Unless *fixed*, it may also replace, remove or add a rank.
+    """
     p, rest = len(order), [rank for rank in ranks if rank not in order]
     for i in range(p):
         for j in range(i + 1, p):

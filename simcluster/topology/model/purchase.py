@@ -1,4 +1,4 @@
-"""A single purchase that a plan may weigh."""
+"""A single purchase that a plan may propose."""
 
 from __future__ import annotations
 
@@ -9,7 +9,10 @@ from simcluster.topology.model.model import Topology
 
 @dataclass(frozen=True)
 class PossiblePurchase:
-    """A *part* of the list, the *place* of the link or node that it replaces, and the *topology* with it."""
+    """A *part* from the parts list that would replace the link or node at *place*.
+
+    *topology* is the cluster with the part.
+    """
 
     part: str
     place: str

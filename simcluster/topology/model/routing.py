@@ -1,4 +1,4 @@
-"""Shortest paths through a graph, equal on every machine and in both directions; and nodes without one."""
+"""Find shortest paths, the same on every machine and in both directions, and unreachable nodes."""
 
 from __future__ import annotations
 
@@ -7,26 +7,28 @@ import heapq
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from fractions import Fraction
-from typing import Final, TypeAlias
+
+from networkx.utils import UnionFind
 
 PACKET_BYTES = 1500
 
-# Lengths are whole attoseconds: float sums depend on their order, and a tie broken by the last bit would make the path
-# back differ from the path there.
+# Lengths are whole attoseconds: float sums depend on their order, and a tie that the last bit
+# decides would make the path back differ from the path there.
 _PER_SECOND = 10**18
 
-Edge: TypeAlias = tuple[str, str, float, float]
-"""Both ends, latency_s, bandwidth_Bps."""
+Edge = tuple[str, str, float, float]
+"""(one end, other end, latency_s, bandwidth_Bps)."""
 
-_NONE: Final[dict[int, int]] = {}
-"""The neighbours of a node without links."""
+_NONE: dict[int, int] = {}
+"""The neighbours of a node without links: one empty dict for all such nodes."""
 
 
 class Routes:
-    """Paths between *names* along *edges*, passing only through *gateways* (the ends need not be any).
+    """Paths along *edges* between the nodes *names*. Paths pass only through *gateways*.
 
-    With *spread*, all equally good paths are used (ECMP): as in switches, a hash of both ends' names decides at every
-    node where paths part. Otherwise all pairs use the first.
+    With *spread*, pairs are distributed over equally good paths (ECMP): at every node where these
+    paths diverge, a hash of the ends' names chooses one, as in switches. Otherwise every pair uses
+    the first path.
     """
 
     def __init__(
@@ -44,7 +46,7 @@ class Routes:
         for a, b, *numbers in edges:
             length = lengths.get(key := (numbers[0], numbers[1]))
             if length is None:
-                length = lengths[key] = _length(*key)
+                length = lengths[key] = packet_length(*key)
             self._join(self._index[a], self._index[b], length)
             self._join(self._index[b], self._index[a], length)
 
@@ -52,7 +54,7 @@ class Routes:
         known = self._neighbours[node]
         if not known:
             self._neighbours[node] = self._ends.setdefault((other, length), {other: length})
-        elif len(known) == 1:  # perhaps shared
+        elif len(known) == 1:  # the dict may be shared, so copy it
             self._neighbours[node] = {**known, other: length}
         else:
             known[other] = length
@@ -70,8 +72,8 @@ class Routes:
             return [start]
         if end in self._neighbours[start] and 1 in (len(self._neighbours[start]), len(self._neighbours[end])):
             return [start, end]
-        # A node with one link has no choice. Starting from its neighbour instead answers every query about a star or a
-        # tree with one search per switch, however many nodes are attached.
+        # All paths of a node with one link lead through its neighbour. Searching from the neighbour
+        # needs only one search per switch of a star or tree, however many nodes are attached.
         inner_start, inner_end = self._only_exit(start), self._only_exit(end)
         if any(gate != node and not self._through[gate] for gate, node in ((inner_start, start), (inner_end, end))):
             return None
@@ -79,9 +81,9 @@ class Routes:
         return path and [start] * (inner_start != start) + path + [end] * (inner_end != end)
 
     def _inner(self, start: int, end: int, users: tuple[int, int]) -> list[int] | None:
-        """Return the first of the best paths or, with *spread*, the one that a hash of the names of *users* selects."""
+        """Return the first of the best paths, or with *spread* the one for the pair *users*."""
         if start == end:
-            return [start]  # as between the leaves of a star: without a search
+            return [start]  # no search is needed, as between the leaves of a star
         if self._spread and start not in self._distances_from:
             self._distances_from[start] = self._distances(start)
         distances, tree = (self._distances_from[start], {}) if self._spread else ({}, self._tree(start))
@@ -91,7 +93,7 @@ class Routes:
         while (node := path[-1]) != start:
             if self._spread:
                 ways = sorted(self._before(start, node, distances))
-                # A hash that is the same in every process.
+                # Python's own hash of a string differs between processes, so use SHA-256.
                 names = "\x00".join(self._names[part] for part in (*users, node))
                 path.append(ways[int.from_bytes(hashlib.sha256(names.encode()).digest()[:8], "big") % len(ways)])
             else:
@@ -106,7 +108,8 @@ class Routes:
     def _tree(self, start: int) -> dict[int, int]:
         """Return, for every reachable node, its predecessor on the best path from *start*.
 
-        The best path is the shortest; then the one with the fewest hops; then the one through the first nodes.
+        The best path is the shortest. Ties go to the one with the fewest hops, then to the one
+        through the earliest nodes.
         """
         if start not in self._trees:
             distances = self._distances(start)
@@ -115,7 +118,7 @@ class Routes:
                 levels.setdefault(hops, []).append(node)
             tree, place = {start: start}, {start: 0}
             for hops in range(1, len(levels)):
-                # Paths with equally many hops compare node by node: first by their prefix, then by their last node.
+                # Paths with the same number of hops compare by their prefix, then the last node.
                 for node in levels[hops]:
                     tree[node] = min(self._before(start, node, distances), key=place.__getitem__)
                 ordered = sorted(levels[hops], key=lambda node: (place[tree[node]], node))
@@ -124,7 +127,7 @@ class Routes:
         return self._trees[start]
 
     def _before(self, start: int, node: int, distances: dict[int, tuple[int, int]]) -> list[int]:
-        """Return the predecessors of *node* on any best path."""
+        """Return the predecessors of *node* on all best paths from *start*."""
         length, hops = distances[node]
         return [
             previous
@@ -149,34 +152,32 @@ class Routes:
         return distances
 
 
-def _length(latency_s: float, bandwidth_Bps: float) -> int:
+def packet_length(latency_s: float, bandwidth_Bps: float) -> int:
     packet_s = Fraction(latency_s) + Fraction(PACKET_BYTES) / Fraction(bandwidth_Bps)
     return round(packet_s * _PER_SECOND)
 
 
 def cut_off(workers: Sequence[str], links: Iterable[tuple[str, str]], gateways: frozenset[str]) -> list[str]:
-    """Return the *workers* that cannot reach all others through *gateways*; of two parts, the smaller is cut off.
+    """Return the *workers* that cannot reach all others through *gateways*.
 
-    A route may end at any node but pass only through gateways. So two workers reach each other if a link joins them, or
-    if both are attached to, or belong to, one connected component of the gateways. Linear except in rare cases.
+    If the workers form several groups, those outside the largest group are cut off. A route
+    may end at any node but pass only through gateways. So two workers reach each other if a link
+    joins them, or if both are attached to, or belong to, one connected component of the gateways.
+    The time is linear except in rare cases.
     """
-    parent: dict[str, str] = {}
+    component = UnionFind(gateways)  # gateway -> representative, which differs between processes
     beside: dict[str, list[str]] = {}
-
-    def root(node: str) -> str:
-        """Return the node that stands for the component of *node*: union-find with path halving."""
-        while (above := parent.get(node, node)) != node:
-            parent[node] = node = parent.get(above, above)
-        return node
-
     for a, b in links:
         beside.setdefault(a, []).append(b)
         beside.setdefault(b, []).append(a)
         if a in gateways and b in gateways:
-            parent[root(a)] = root(b)
-    hangs_on = {name: {root(node) for node in (name, *beside.get(name, ())) if node in gateways} for name in workers}
-    sizes = Counter(part for worker in workers for part in sorted(hangs_on[worker]))
-    # max returns the first of equals: the component with the lowest rank.
+            component.union(a, b)
+    hangs_on = {}
+    for name in workers:
+        gates = [node for node in (name, *beside.get(name, ())) if node in gateways]
+        hangs_on[name] = dict.fromkeys(component[gate] for gate in gates).keys()
+    sizes = Counter(part for worker in workers for part in hangs_on[worker])
+    # Of equally large components, max returns the first: the one with the lowest rank.
     main = max(sizes, key=sizes.__getitem__) if sizes else None
     return [
         worker

@@ -1,20 +1,23 @@
 """The spread of a measured number: its ratio to the median in each round of a calibration.
 
-Entry i of every list belongs to the same round, so numbers that rise together do so in a replica, too.
+Entry i of every list belongs to the same round, so numbers that rise together also do so in a
+replica of the topology (replicas.py).
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import TypeAlias
 
-Factors: TypeAlias = tuple[float, ...]
+Factors = tuple[float, ...]
 
 
 @dataclass(frozen=True)
 class Spread:
-    """*factors* by key, one per round; a number without any does not vary."""
+    """The spread of a node's or a link's numbers: *factors* has (key, one factor per round).
+
+    A number without factors does not vary.
+    """
 
     factors: tuple[tuple[str, Factors], ...] = ()
 
@@ -32,6 +35,6 @@ NONE = Spread()
 
 
 def spread_block(measured: Mapping[str, Sequence[float]]) -> dict[str, list[float]]:
-    """Return *measured* as a part's `spread` in a topology file, without numbers that do not vary."""
+    """Return *measured* as a `spread` in a topology file, without the numbers that do not vary."""
     written = {key: [float(f"{factor:.5g}") for factor in factors] for key, factors in measured.items()}
     return {key: factors for key, factors in written.items() if any(factor != 1.0 for factor in factors)}

@@ -1,4 +1,4 @@
-"""The ways in which a device is slower than its numbers: one frozen class per kind, as in the file."""
+"""The kinds of stragglers: ways in which a device is slower than its numbers. All are frozen."""
 
 from __future__ import annotations
 
@@ -12,7 +12,10 @@ from simcluster.documents.values import Positive, number, positive_time, quantit
 from simcluster.units import TIMES, format_latency
 
 SHORTEST_S = 10e-6
-"""Every change of a Markov straggler is simulated: shorter sojourns would take forever and change nothing."""
+"""The shortest mean sojourn of a Markov straggler.
+
+Every change of state is simulated: shorter sojourns would take forever and change no result.
+"""
 
 _A_SOJOURN = "a time with its unit, at least 10 us"
 
@@ -29,66 +32,70 @@ TimeConstant = quantity(positive_time, TIMES, "a time with its unit, above zero"
 
 
 class Straggler:
-    """The factor by which a piece of work takes longer than the device's numbers say. `str` describes it in words."""
+    """A factor by which a piece of work takes longer than the device's numbers predict.
+
+    `str` returns a description of the factor.
+    """
 
     kind: ClassVar[str]
+    words: ClassVar[str]
+    """The format of the description, with placeholders for the fields; `slow_s` is {slow} there."""
 
     @property
     def mean_factor(self) -> float:
         """The expected factor of a short piece of work at a random moment."""
         raise NotImplementedError
 
+    def __str__(self) -> str:
+        times = {name[:-2]: format_latency(value) for name, value in vars(self).items() if name.endswith("_s")}
+        return self.words.format(**vars(self), **times)
+
 
 @dataclass(frozen=True)
 class Constant(Straggler):
-    """Always *factor*."""
+    """A constant slowdown by *factor*."""
 
     kind = "constant"
+    words = "{factor:g} times slower"
     factor: Annotated[float, Positive]
 
     @property
     def mean_factor(self) -> float:
         return self.factor
 
-    def __str__(self) -> str:
-        return f"{self.factor:g} times slower"
-
 
 @dataclass(frozen=True)
 class Lognormal(Straggler):
-    """exp of a normal with standard deviation *sigma* and mean -sigma^2/2, so that the factor's mean is 1."""
+    """A lognormal factor with mean 1: its logarithm has the standard deviation *sigma*."""
 
     kind = "lognormal"
+    words = "lognormal straggler (sigma {sigma:g})"
     sigma: Annotated[float, number(lambda x: 0 <= x <= 10, "a number from 0 to 10", minimum=0, maximum=10)]
 
     @property
     def mean_factor(self) -> float:
         return 1.0
 
-    def __str__(self) -> str:
-        return f"lognormal straggler (sigma {self.sigma:g})"
-
 
 @dataclass(frozen=True)
 class Exponential(Straggler):
-    """Exponential with mean *mean*."""
+    """An exponentially distributed factor with the mean *mean*."""
 
     kind = "exponential"
+    words = "exponential straggler (mean {mean:g})"
     mean: Annotated[float, Positive] = 1.0
 
     @property
     def mean_factor(self) -> float:
         return self.mean
 
-    def __str__(self) -> str:
-        return f"exponential straggler (mean {self.mean:g})"
-
 
 @dataclass(frozen=True)
 class ShiftedExponential(Straggler):
-    """*shift* plus an exponential with mean *mean*: never faster than *shift*."""
+    """A factor of *shift* plus an exponentially distributed number with the mean *mean*."""
 
     kind = "shifted-exponential"
+    words = "{shift:g} plus an exponential straggler (mean {mean:g})"
     mean: Annotated[float, Positive]
     shift: Annotated[float, number(lambda x: x >= 0, "a number, 0 or above", minimum=0)] = 1.0
 
@@ -96,15 +103,16 @@ class ShiftedExponential(Straggler):
     def mean_factor(self) -> float:
         return self.shift + self.mean
 
-    def __str__(self) -> str:
-        return f"{self.shift:g} plus an exponential straggler (mean {self.mean:g})"
-
 
 @dataclass(frozen=True)
 class Pareto(Straggler):
-    """At least *minimum*; above x with probability (minimum/x)^shape. A *shape* of 1 or less would have no mean."""
+    """A Pareto-distributed factor: above x with probability (*minimum* / x)^*shape*.
+
+    A *shape* of 1 or less would have no mean.
+    """
 
     kind = "pareto"
+    words = "Pareto straggler (at least {minimum:g}, shape {shape:g})"
     shape: Annotated[float, number(lambda x: x > 1, "a number above 1: else the mean is infinite", exclusiveMinimum=1)]
     minimum: Annotated[float, Positive] = 1.0
 
@@ -112,15 +120,13 @@ class Pareto(Straggler):
     def mean_factor(self) -> float:
         return self.minimum * self.shape / (self.shape - 1)
 
-    def __str__(self) -> str:
-        return f"Pareto straggler (at least {self.minimum:g}, shape {self.shape:g})"
-
 
 @dataclass(frozen=True)
 class TwoPoint(Straggler):
-    """*factor* with *probability*, else 1."""
+    """A slowdown by *factor* with *probability*, else none."""
 
     kind = "two-point"
+    words = "{factor:g} times slower in {probability:.4g} of cases"
     factor: Annotated[float, Positive]
     probability: Annotated[float, number(lambda x: 0 <= x <= 1, "a number from 0 to 1", minimum=0, maximum=1)]
 
@@ -128,19 +134,18 @@ class TwoPoint(Straggler):
     def mean_factor(self) -> float:
         return self.probability * self.factor + (1 - self.probability)
 
-    def __str__(self) -> str:
-        return f"{self.factor:g} times slower in {self.probability:.4g} of cases"
-
 
 @dataclass(frozen=True)
 class Markov(Straggler):
-    """On and off: slowed by *factor* for *slow_s* on average, then at full speed for *fast_s*, and so on.
+    """A device that alternates between slow phases, slowed by *factor*, and phases at full speed.
 
-    Both phases last exponential times of the cluster's clock, whether the device works or not, and the run starts at a
-    random moment. A change during a piece of work affects the rest of it.
+    Phases last *slow_s* and *fast_s* on average, exponentially distributed, on the cluster's clock,
+    whether the device works or not. The run starts at a random moment of this process. A change
+    during a piece of work affects the rest of the work.
     """
 
     kind = "markov"
+    words = "{factor:g} times slower for {slow}, then at full speed for {fast}, on average"
     factor: Annotated[float, Positive]
     slow_s: Annotated[float, Sojourn, Field(alias="slow")]
     fast_s: Annotated[float, Sojourn, Field(alias="fast")]
@@ -150,41 +155,33 @@ class Markov(Straggler):
         slow_share = self.slow_s / (self.slow_s + self.fast_s)
         return slow_share * self.factor + (1 - slow_share)
 
-    def __str__(self) -> str:
-        slow, fast = format_latency(self.slow_s), format_latency(self.fast_s)
-        return f"{self.factor:g} times slower for {slow}, then at full speed for {fast}, on average"
-
 
 @dataclass(frozen=True)
 class Thermal(Straggler):
-    """Slowdown under load, up to *factor*, and recovery while idle, as a warm body cools (Newton's law).
+    """A device that slows down under load, up to *factor*, and recovers while idle (Newton's law).
 
-    The factor approaches its limit exponentially: from 1 towards *factor* with the time constant *heating_s*, back
-    towards 1 with *cooling_s*. The device starts cold.
+    The factor approaches its limit exponentially: *factor* with the time constant *heating_s*, and
+    1 with the time constant *cooling_s*. The device starts cold.
     """
 
     kind = "thermal"
+    words = "{factor:g} times slower when warm (warms up in {heating}, cools in {cooling})"
     factor: Annotated[float, Positive]
     heating_s: Annotated[float, TimeConstant, Field(alias="heating")]
     cooling_s: Annotated[float, TimeConstant, Field(alias="cooling")]
 
     @property
     def mean_factor(self) -> float:
-        """The limit for a device that never rests."""
+        """The factor that a device approaches if it never rests."""
         return self.factor
-
-    def __str__(self) -> str:
-        return (
-            f"{self.factor:g} times slower when warm "
-            f"(warms up in {format_latency(self.heating_s)}, cools in {format_latency(self.cooling_s)})"
-        )
 
 
 @dataclass(frozen=True)
 class Trace(Straggler):
-    """Factors over time: each of *factors*, (start in seconds, factor), holds until the next; the last one forever.
+    """Factors over time: each of *factors* is (start in seconds, factor).
 
-    A change during a piece of work affects the rest of it.
+    A factor holds until the next begins, the last one forever. A change during a piece of work
+    affects the rest of the work.
     """
 
     kind = "trace"
@@ -192,7 +189,7 @@ class Trace(Straggler):
 
     @property
     def mean_factor(self) -> float:
-        """The mean over the time from the first change to the last; the factor itself if it never changes."""
+        """The mean from the start to the last change; the factor itself if it never changes."""
         end_s = self.factors[-1][0]
         if not end_s:
             return self.factors[-1][1]

@@ -1,1 +1,1 @@
-"""Devices and links that have a name, and generators of common shapes."""
+"""Presets: named devices and links, and generators of regular topologies."""

@@ -1,20 +1,18 @@
 """Devices that people own, with the source of every number.
 
-This file is a table. Every number is what software achieves, not the nominal figure: a rate is that of a large fp32
-matrix product, a power that of the whole machine at the wall. If a number was not measured, *source* says "estimate"
-and how it was made; if it is unknown, it is omitted. Better numbers belong in the topology file, or come from
-`simcluster calibrate`.
+This file is a table. Every number is what software achieves, not the nominal figure. A rate is that
+of a large fp32 matrix product; a power is that of the whole machine at the wall. If a number was
+not measured, *source* says "estimate" and how the estimate was made. Unknown numbers are omitted.
+Better numbers belong in the topology file, or come from `simcluster calibrate`.
 """
 
 from __future__ import annotations
 
-from typing import TypeAlias
-
 from simcluster.topology.model.device import NOTHING_KEPT, Accelerator, Device, Reserve
 from simcluster.units import parse_bandwidth, parse_latency, parse_power, parse_rate, parse_size
 
-_Sourced: TypeAlias = tuple[str, str, str]
-"""Two numbers and their source."""
+_Sourced = tuple[str, str, str]
+"""(number, number, source of both)."""
 
 # Huebner, Hu, Peng, Markidis: Apple vs. Oranges: Evaluating the Apple Silicon M-Series SoCs for HPC
 # Performance and Efficiency, 2025, arXiv:2502.05317.
@@ -30,14 +28,15 @@ _OF_METAL = (
 
 _APPLE = "by Apple for the whole machine, idle and at most (support.apple.com/103253)"
 
-# An overhead is the launch cost of a piece of work in a framework, that of each of its operators, and their source.
-# Small networks, batch 1: time against depth is a line that starts at 40 us and rises 5 us per operator.
+# An overhead is the launch cost of a piece of work in a framework, the launch cost of each of its
+# operators, and the source of both. For small networks with batch size 1, time against depth is a
+# line that starts at 40 us and rises by 5 us per operator.
 _X86_OVERHEAD = (
     "40 us",
     "5 us",
     "overhead measured: gradients of networks of 11 to 101 operators, PyTorch 2.13 on one core of an AMD EPYC 9004",
 )
-# PyTorch sends every operator through MPSGraph, which takes its time even for tiny ones.
+# PyTorch sends every operator through MPSGraph, which takes this time even for a tiny operator.
 _MPS_OVERHEAD = (
     "0 us",
     "20 us",
@@ -54,7 +53,7 @@ _M1_MAX = "the 2.0 TFLOP/s that the two units of an M1 Max reach in a product of
 
 
 def _matrix_units(GHz: float, units: int = 1) -> str:
-    """Return the source of the rate of a CPU with one matrix unit for each cluster of fast cores."""
+    """Return the source, in words, of the rate of a CPU with *units* matrix units at *GHz*."""
     words = "its matrix unit; estimate: half of " if units == 1 else "its two matrix units; estimate: "
     faster = f", times {GHz:g}/3.2 for the clock" if GHz != 3.2 else ""
     return f"CPU, {words}{_M1_MAX}{faster}"
@@ -73,10 +72,10 @@ def _device(
     kept: tuple[Reserve, str] = (NOTHING_KEPT, ""),
     threads: int = 1,
 ) -> Device:
-    """Return the device with *numbers* of its CPU: its name, its rate, the bandwidth of its memory, and its memory.
+    """Return the device with *numbers* "NAME: RATE, MEMORY BANDWIDTH, MEMORY" for its CPU.
 
-    *power* is at the wall, idle and under load. *kept* is the memory that the system keeps, and the source. *threads*
-    of the CPU reach its rate together.
+    *power* is measured at the wall, idle and under load. *kept* is the memory that the system keeps
+    from processes. *threads* is the number of CPU threads that together reach the rate.
     """
     name, _, sizes = numbers.partition(": ")
     flops, memory_bandwidth, memory = sizes.split(", ")
@@ -102,13 +101,14 @@ def _device(
 
 
 def _linux(kept: str, why: str) -> tuple[Reserve, str]:
-    """Return what a Linux system keeps, and the source."""
+    """Return (the memory that a Linux system keeps from processes, the source of the number)."""
     return Reserve(parse_size(kept)), f"usable memory estimate: all but {kept}, {why}"
 
 
 def _mac(numbers: str, cpu: str, gpu: str, power: _Sourced | None = None, units: int = 1) -> Device:
-    """Return a Mac: *numbers* as of `_device`, with the rate of the GPU after that of the CPU; sources of both. A
-    thread drives one of the CPU's matrix *units*.
+    """Return a Mac with *numbers* as in `_device`, except that the GPU's rate follows the CPU's.
+
+    *cpu* and *gpu* are the sources of the rates. Each of the CPU's matrix *units* needs a thread.
     """
     name, _, sizes = numbers.partition(": ")
     flops, gpu_flops, memory_bandwidth, memory = sizes.split(", ")

@@ -2,24 +2,30 @@
 
 Workers are called n0, n1, ... (in a torus n0_0, n0_1, ...), switches sw, sw0, sw1.
 
-A generator is a function with `@generator`. Its arguments are the settings in a file: those without a default are whole
-numbers; *bandwidth* and *latency*, also at the end of a name, are text with a unit or plain numbers (bytes per second,
-seconds); *latency* is per link, one way; *device* is a preset's name or the keys of a node, like
-{"flops": "1 TFLOP/s"}. It raises UsageError if there is no topology of that size.
+A generator is a function with `@generator`. Its arguments are the settings in a file:
+
+- Arguments without a default are whole numbers.
+- *bandwidth*, *latency* and arguments with names that end in these are strings with a unit, or
+  plain numbers (bytes per second, seconds). A latency is that of one link, one way.
+- *device* is a preset's name or the keys of a node, like {"flops": "1 TFLOP/s"}.
+
+A generator raises UsageError if no topology of the requested size exists.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from itertools import combinations, pairwise
-from typing import Any, NamedTuple, TypeAlias, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 from simcluster.errors import UsageError
-from simcluster.topology.model.model import Duplex
+from simcluster.topology.model.link import Duplex
 from simcluster.units import write_bandwidth, write_latency
 
-Given: TypeAlias = str | float
-Keys: TypeAlias = str | Mapping[str, Any]
+Given = str | float
+KeyValues = Mapping[str, Any]
+"""Key -> value of a node or of a link."""
+Keys = str | KeyValues
 
 DEVICE = "x86-laptop"
 RATE = "1 Gbps"
@@ -27,23 +33,26 @@ LATENCY = "50 us"
 
 MOST_WORKERS = 2**20
 MOST_LINKS = 2 * MOST_WORKERS
-"""Checked before anything is built: a worker that is never called takes about 2 kB."""
+"""Limits on a generated topology, checked before anything is built.
 
-Made: TypeAlias = dict[str, Any]
+A worker takes about 2 kB, even if it is never used.
+"""
+
+Made = dict[str, Any]
 """A document with nodes and links."""
 
 Generator = TypeVar("Generator", bound="Callable[..., TopologyShape]")
 
 
 class TopologyShape(NamedTuple):
-    """A document in short: the keys of each node, and (a, b, keys) of each link. Equal keys are one object.
+    """A compact form of a document: *nodes* maps names to keys, *links* has (a, b, keys).
 
-    *head* has the other keys of the document.
+    Nodes or links with equal keys share one mapping. *head* has the other keys of the document.
     """
 
     name: str
-    nodes: dict[str, Mapping[str, Any]]
-    links: list[tuple[str, str, Mapping[str, Any]]]
+    nodes: dict[str, KeyValues]
+    links: list[tuple[str, str, KeyValues]]
     head: Mapping[str, Any] = {}
 
     def document(self) -> Made:
@@ -54,7 +63,7 @@ class TopologyShape(NamedTuple):
 
 
 class Recipe(NamedTuple):
-    """How a document was made: by generator *name* with *settings*. *head* has its other keys."""
+    """A generator's *name* and *settings*, which make a document; *head* has its other keys."""
 
     name: str
     settings: Mapping[str, Any]
@@ -68,11 +77,11 @@ class Recipe(NamedTuple):
 
 
 GENERATORS: dict[str, Callable[..., TopologyShape]] = {}
-"""By name: in a file `generator: NAME`, in Python `Topology.NAME`."""
+"""Name -> generator: in a file `generator: NAME`, in Python `Topology.NAME`."""
 
 
 def generator(make: Generator) -> Generator:
-    """Add *make* to the table, as its decorator."""
+    """Add *make* to GENERATORS; use it as a decorator."""
     GENERATORS[make.__name__] = make
     return make
 
@@ -130,7 +139,10 @@ def torus(
     duplex: Duplex = "full",
     device: Keys = DEVICE,
 ) -> TopologyShape:
-    """Make a grid of rings, by rows and by columns. A row or column of two has one link, of one none."""
+    """Link a grid of workers into rings, one for each row and each column.
+
+    A row or column of two workers has one link; a row or column of one worker has none.
+    """
     if rows < 1 or columns < 1:
         raise UsageError(f"a torus of {rows} x {columns}: at least 1 x 1")
     if rows * columns > MOST_WORKERS:
@@ -158,7 +170,7 @@ def two_sites(
         raise UsageError(f"{workers_a} and {workers_b} workers: at least 1 and 0")
     names = _names(workers_a + workers_b, at_least=1)
     sites = {name: int(index >= workers_a) for index, name in enumerate(names)}
-    nodes: dict[str, Mapping[str, Any]] = {}
+    nodes: dict[str, KeyValues] = {}
     for number, of_site in enumerate((names[:workers_a], names[workers_a:])):
         nodes |= _workers(of_site, device, site=f"site {number}")
     nodes |= {f"sw{site}": {"kind": "switch", "site": f"site {site}"} for site in (0, 1)}
@@ -180,14 +192,14 @@ def _names(count: int, at_least: int) -> list[str]:
     return [f"n{index}" for index in range(count)]
 
 
-def _workers(names: Iterable[str], device: Keys, **more: str) -> dict[str, Mapping[str, Any]]:
+def _workers(names: Iterable[str], device: Keys, **more: str) -> dict[str, KeyValues]:
     keys = {"device": device} if isinstance(device, str) else dict(device)
     return dict.fromkeys(names, keys | more)
 
 
 def _links(
     pairs: Iterable[tuple[str, str]], bandwidth: Given, latency: Given, duplex: Duplex
-) -> list[tuple[str, str, Mapping[str, Any]]]:
+) -> list[tuple[str, str, KeyValues]]:
     bandwidth = bandwidth if isinstance(bandwidth, str) else write_bandwidth(bandwidth)
     latency = latency if isinstance(latency, str) else write_latency(latency)
     keys = {"bandwidth": bandwidth, "latency": latency, "duplex": duplex}

@@ -1,22 +1,23 @@
 """Links that people own, with the source of every number. Devices are in `devices`.
 
-This file is a table. Every bandwidth is what TCP carries, not the nominal figure. If a number was not measured,
-*source* says "estimate" and how it was made. Better numbers belong in the topology file, or come from `simcluster
-calibrate`.
+This file is a table. Every bandwidth is what TCP carries, not the nominal figure. If a number was
+not measured, *source* says "estimate" and how the estimate was made. Better numbers belong in the
+topology file, or come from `simcluster calibrate`.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 
-from simcluster.topology.model.model import Duplex, link_numbers
+from simcluster.topology.model.link import Duplex, LinkNumbers
 from simcluster.topology.presets.devices import DEVICES
 from simcluster.units import parse_bandwidth, parse_latency
 
-# A TCP segment carries 1448 bytes (timestamps on) in 1538 bytes of wire: preamble, Ethernet, gap, IP and TCP.
+# A TCP segment with timestamps carries 1448 bytes and takes 1538 bytes on the wire, with preamble,
+# Ethernet, gap, IP and TCP.
 _ETHERNET = "0.941 of the line rate: 1448 bytes of data in each 1538 on the wire; latency estimate: {}"
-# Thunderbolt tunnels IP between two hosts over one 20 Gb/s lane in each direction, not over the 40 Gb/s that displays
-# and disks get; and the hosts' cost per packet exceeds the lane's.
+# Thunderbolt tunnels IP between two hosts over one 20 Gb/s lane in each direction, not over the
+# 40 Gb/s that displays and disks get. Per packet, the hosts take more time than the lane.
 _THUNDERBOLT = (
     "IP over Thunderbolt runs at 20 Gb/s each way, not at the cable's 40; 16.4 Gb/s of TCP measured from a "
     "MacBook Pro M2 (jiribrejcha.net)"
@@ -28,8 +29,8 @@ _THUNDERBOLT_LATENCY = (
 
 
 @dataclass(frozen=True)
-class LinkType:
-    """The numbers of a link of this type unless the file says otherwise."""
+class LinkType(LinkNumbers):
+    """A type of link: its numbers are the defaults for all links of this type in a file."""
 
     name: str
     bandwidth_Bps: float
@@ -37,12 +38,9 @@ class LinkType:
     duplex: Duplex
     source: str
 
-    def __str__(self) -> str:
-        return link_numbers(self.bandwidth_Bps, self.latency_s, self.duplex)
-
 
 def _link(numbers: str, source: str, duplex: Duplex = "full") -> LinkType:
-    """Return the link with *numbers*: its name, its bandwidth and its latency."""
+    """Return the type of link with *numbers*, "NAME: BANDWIDTH, LATENCY"."""
     name, _, parts = numbers.partition(": ")
     bandwidth, latency = parts.split(", ")
     return LinkType(name, parse_bandwidth(bandwidth), parse_latency(latency), duplex, source)
@@ -84,6 +82,6 @@ _LINKS = [
 LINKS: dict[str, LinkType] = {link.name: link for link in _LINKS}
 
 BETWEEN_MACHINES = tuple(name for name in LINKS if name.startswith("thunderbolt"))
-"""Types that connect two machines: there are no switches for them."""
+"""The types of links that can only connect two machines, since no switches exist for them."""
 
 __all__ = ["BETWEEN_MACHINES", "DEVICES", "LINKS", "LinkType"]

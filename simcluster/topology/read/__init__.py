@@ -1,1 +1,1 @@
-"""Read a topology from YAML, part by part."""
+"""Read a topology from its document, part by part."""

@@ -1,24 +1,25 @@
-"""Topologies of many equal nodes and links: one of each kind is read, and the others are copies of it."""
+"""Read a topology of many equal nodes and links fast: read one of each kind, and copy it."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import fields, replace
 from typing import Any
 
 from simcluster.errors import UsageError
-from simcluster.topology.model.model import Link, Node, Topology
-from simcluster.topology.presets.generators import TopologyShape
+from simcluster.topology.model.link import Link
+from simcluster.topology.model.model import Node, Topology
+from simcluster.topology.presets.generators import KeyValues, TopologyShape
 
 HEAD = ("name", "description")
-"""Keys of a document that do not refer to its nodes and links."""
+"""The keys of a document that do not refer to its nodes and links."""
 
 
 def alike(shape: TopologyShape, check: Callable[[dict[str, Any]], Topology]) -> Topology | None:
-    """Return the topology that *check* would read from the document of *shape*; None if only reading can tell.
+    """Return the topology that *check* would read from the whole document of *shape*.
 
-    Its source is a sample. Names that are the same twice, and nodes without a path to the others, are not looked for:
-    no generator makes any.
+    Return None if the whole document must be read. The `source` of the result is only a sample.
+    Duplicate names and unreachable nodes are not searched for, since no generator makes them.
     """
     if any(key not in HEAD for key in shape.head):
         return None
@@ -26,9 +27,9 @@ def alike(shape: TopologyShape, check: Callable[[dict[str, Any]], Topology]) -> 
     try:
         read = check(sample.document())
     except UsageError:
-        return None  # all problems are to be reported, with their places
+        return None  # all problems are to be reported, with their positions
     if read.nodes.keys() != sample.nodes.keys() or read.document != sample.document():
-        return None  # a node stands for several processes, or names a file with content that belongs in the document
+        return None  # a node has several processes, or names a file to include
     of_node = {id(keys): _after(read.nodes[name], 1) for name, keys in sample.nodes.items()}
     of_link = {id(keys): _after(link, 2) for (_, _, keys), link in zip(sample.links, read.links, strict=True)}
     nodes = {name: Node(name, *of_node[id(keys)]) for name, keys in shape.nodes.items()}
@@ -37,8 +38,8 @@ def alike(shape: TopologyShape, check: Callable[[dict[str, Any]], Topology]) -> 
 
 
 def _sample(shape: TopologyShape) -> TopologyShape:
-    """Return a part of *shape* with each kind of link between each two kinds of nodes, and each kind of node."""
-    nodes: dict[str, Mapping[str, Any]] = {}
+    """Return a part of *shape* with every kind of node, and every kind of link between kinds."""
+    nodes: dict[str, KeyValues] = {}
     links, seen = [], set()
     for a, b, keys in shape.links:
         kind = (id(shape.nodes[a]), id(shape.nodes[b]), id(keys))

@@ -1,9 +1,9 @@
-"""Read the device of a node in a topology document: a preset, the node's own numbers, its profile and straggler."""
+"""Read the device of a node in a topology document: preset, own numbers, profile, straggler."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import replace
 from difflib import get_close_matches
 from typing import Annotated, Any, ClassVar
@@ -11,7 +11,7 @@ from typing import Annotated, Any, ClassVar
 from pydantic import Field
 from pydantic_core import InitErrorDetails
 
-from simcluster.documents.models import Block, Keys, WrongValue, block_of, fault, refuse, tried
+from simcluster.documents.models import Block, Faults, Given, Keys, WrongValue, block_of, fault, refuse, tried
 from simcluster.documents.values import (
     Bandwidth,
     Latency,
@@ -36,7 +36,10 @@ from simcluster.topology.read.traces import TraceBlock, one_of_file_and, steps
 from simcluster.units import AMOUNTS, TIMES, UnitError, format_size, parse_amount, parse_power, parse_size, pattern_of
 
 _WORK = ("gradient", "apply")
-"""The kinds of work of our replicas; a user's code may use other names, but none nearly equal."""
+"""The kinds of work of the library's model replicas.
+
+User code may use other names, but a name that is almost one of these counts as a typo.
+"""
 
 _KIND = re.compile(r"[A-Za-z0-9_-]+(/[A-Za-z0-9_-]+)+")
 _TIMES = "a time, or times by FLOPs: {13 MFLOP: 1.2 ms}"
@@ -94,7 +97,7 @@ def _points(kind: str, table: Mapping[str, Any], found: list[InitErrorDetails]) 
 
 class _FactorTrace(TraceBlock):
     rows, either = "factors", "file or factors: a file (CSV, time_s and factor), or factors ({0 s: 1, 10 s: 3})"
-    rules: ClassVar[dict[str, Any]] = one_of_file_and("factors")
+    rules: ClassVar[Schema] = one_of_file_and("factors")
     factors: Annotated[tuple[tuple[float, float], ...], _FACTORS] = ()
 
 
@@ -102,7 +105,7 @@ _CLASSES: dict[str, type[Straggler]] = {made.kind: made for made in Straggler.__
 _BLOCKS: dict[str, type[Block]] = {kind: block_of(made) for kind, made in _CLASSES.items() if made is not Trace}
 _BLOCKS[Trace.kind] = _FactorTrace
 STRAGGLER_KINDS = {kind: block.known.names for kind, block in _BLOCKS.items()}
-"""Kind -> its keys."""
+"""Kind of straggler -> the keys of its mapping."""
 
 _OF_STRAGGLERS = Keys(dict.fromkeys(["kind", *(key for keys in STRAGGLER_KINDS.values() for key in keys)]))
 STRAGGLER_KEYS = _OF_STRAGGLERS.names
@@ -114,14 +117,14 @@ def _straggler(value: object) -> Straggler:
     kind = "constant" if given_kind is None else given_kind
     keys = STRAGGLER_KINDS.get(kind) if isinstance(kind, str) else None
 
-    def make(given: Mapping[str, Any]) -> Any:
+    def make(given: Given) -> Any:
         if keys is None:
             return None
         settings = dict(_BLOCKS[kind].read({key: given[key] for key in keys if key in given}))
         settings.pop("file", None)
         return _CLASSES[kind](**settings)
 
-    def faults(given: Mapping[str, Any]) -> Iterable[InitErrorDetails]:
+    def faults(given: Given) -> Faults:
         if keys is None:
             yield fault("kind", expected=nearest(str(kind), _BLOCKS))
             return
@@ -134,7 +137,7 @@ def _straggler(value: object) -> Straggler:
 
 
 def _straggler_schema() -> Schema:
-    """Return the JSON schema of a straggler: the keys of its kind, by default constant."""
+    """Return the JSON schema of a straggler, whose kind determines its keys."""
     kinds = {kind: made.model_json_schema() for kind, made in _BLOCKS.items()}
     cases = []
     for kind, schema in kinds.items():
@@ -145,7 +148,7 @@ def _straggler_schema() -> Schema:
 
 
 class AcceleratorBlock(Block):
-    """The accelerator of a node, by the fields of Accelerator; what is left out is the preset's."""
+    """The accelerator of a node, with the fields of Accelerator; the preset's are the defaults."""
 
     kind: Annotated[str, one_of(ACCELERATORS)] | None = None
     flops_per_s: Rate | None = Field(None, alias="flops")
@@ -164,7 +167,7 @@ ACCELERATOR_KEYS = AcceleratorBlock.known.names
 
 
 class DeviceBlock(Block):
-    """The keys of a node that describe its device, by the fields of Device."""
+    """The keys of a node that describe its device, with the fields of Device."""
 
     kind: Annotated[str, one_of(("worker", "host", "switch"))] | None = None
     device: Annotated[str, one_of(DEVICES)] | None = None
@@ -182,15 +185,15 @@ class DeviceBlock(Block):
     accelerator: Annotated[AcceleratorBlock, block(AcceleratorBlock)] | None = None
 
     @classmethod
-    def faults(cls, given: Mapping[str, Any]) -> Iterable[InitErrorDetails]:
+    def faults(cls, given: Given) -> Faults:
         yield from super().faults(given)
+        preset = DEVICES.get(given["device"]) if isinstance(given.get("device"), str) else None
         if "device" not in given and "flops" not in given:
             found = "a worker without a device" if "kind" in given else "no device"
             expected = f"device (one of {', '.join(DEVICES)}), or flops with its unit"
             yield fault(found=found, expected=expected, at_key=True)
         elif "power_idle" in given or "power_busy" in given:
-            yield from _power_faults(given)
-        preset = DEVICES.get(given["device"]) if isinstance(given.get("device"), str) else None
+            yield from _power_faults(given, preset)
         yield from _memory_faults(given, preset)
         own = given.get("accelerator")
         if isinstance(own, Mapping) and (preset is None or preset.accelerator is None):
@@ -200,7 +203,7 @@ class DeviceBlock(Block):
                     yield fault("accelerator", key, expected=expected)
 
     def made(self) -> Device:
-        """Return the preset with the node's own numbers, or a device of all numbers given."""
+        """Return the preset with the node's numbers applied; without a preset, a custom device."""
         values = {name: getattr(self, name) for name in self.model_fields_set & _OF_DEVICE}
         if self.accelerator is not None:
             preset = DEVICES[self.device].accelerator if self.device is not None else None
@@ -209,7 +212,7 @@ class DeviceBlock(Block):
             return Device(**{"name": "custom", "source": "given in the topology", **values})
         device = DEVICES[self.device]
         if self.flops_per_s is not None:
-            values["threads"] = 1  # it is what the node reaches, whatever that takes
+            values["threads"] = 1  # the number of threads that reach this rate is unknown
         given = ", ".join(key for key, name in _KEYS.items() if name in values and name != "straggler")
         source = f"{device.source}; {given} given in the topology" if given else device.source
         return replace(device, source=source, **values) if values else device
@@ -220,8 +223,8 @@ _OF_DEVICE = frozenset(_KEYS.values())
 DEVICE_KEYS = DeviceBlock.known.names[1:]
 
 
-def _memory_faults(given: Mapping[str, Any], preset: Device | None) -> Iterable[InitErrorDetails]:
-    """Yield that more of the memory is usable than there is."""
+def _memory_faults(given: Given, preset: Device | None) -> Faults:
+    """Yield a fault if the usable memory is larger than the memory."""
     try:
         usable = parse_size(given["usable_memory"])
         memory = parse_size(given["memory"]) if "memory" in given else preset.memory_bytes if preset else None
@@ -231,9 +234,11 @@ def _memory_faults(given: Mapping[str, Any], preset: Device | None) -> Iterable[
         yield fault("usable_memory", expected=f"at most the memory, {format_size(memory)}")
 
 
-def _power_faults(given: Mapping[str, Any]) -> Iterable[InitErrorDetails]:
-    """Yield what is wrong with the two powers together, including those of a preset."""
-    preset = DEVICES.get(given["device"]) if isinstance(given.get("device"), str) else None
+def _power_faults(given: Given, preset: Device | None) -> Faults:
+    """Yield a fault if only one of the two powers is known, or if power_idle exceeds power_busy.
+
+    A power comes from the node or its preset.
+    """
     watts: dict[str, float | None] = {}
     for key, other in (("power_idle", "power_busy"), ("power_busy", "power_idle")):
         watts[key] = getattr(preset, f"{key}_W", None)

@@ -1,4 +1,4 @@
-"""A topology that names a generator instead of nodes and links: {generator: star, workers: 8, bandwidth: 1 Gbps}."""
+"""Expand a topology that names a generator instead of nodes: {generator: star, workers: 8}."""
 
 from __future__ import annotations
 
@@ -10,8 +10,9 @@ from typing import Any, get_args
 
 from simcluster.documents.values import extreme
 from simcluster.documents.yaml import Document, parse_value
-from simcluster.errors import Problem, UsageError, nearest
-from simcluster.topology.model.model import Duplex, Topology
+from simcluster.errors import Problem, UsageError, nearest, raise_all
+from simcluster.topology.model.link import Duplex
+from simcluster.topology.model.model import Topology
 from simcluster.topology.presets.generators import GENERATORS, MOST_WORKERS, Recipe
 from simcluster.topology.read.alike import alike
 from simcluster.topology.read.network import NETWORK_KEYS
@@ -20,21 +21,22 @@ from simcluster.units import UnitError, parse_bandwidth, parse_latency
 GENERATOR = "generator"
 
 OF_ALL = ("name", "description", "launch", *NETWORK_KEYS)
-"""Keys that every topology may have."""
+"""The keys that every topology may have, whether generated or not."""
 
 
 def settings_of_generators() -> list[str]:
-    """Return the settings of all generators."""
+    """Return the names of the settings of all generators."""
     return list(dict.fromkeys(key for make in GENERATORS.values() for key in inspect.signature(make).parameters))
 
 
 def expand(
     document: Document, overrides: Mapping[str, Any], check: Callable[[dict[str, Any]], Topology]
 ) -> Topology | tuple[Document, dict[str, Any]]:
-    """Return the topology of *document* if its generator determines it, with a part of each kind read once. Else
-    return *document* with nodes and links, and the *overrides* that are not settings of its generator.
+    """Return the topology of *document*, which names a generator.
 
-    *check* reads a document with nodes and links, or raises UsageError. Raise UsageError with every wrong setting.
+    If *overrides* change more than settings of the generator, or if all nodes must be read one by
+    one, return (document with nodes and links, remaining overrides) instead. *check* reads a
+    document with nodes and links. Raise UsageError with every wrong setting.
     """
     rest, settings_of_any = {}, settings_of_generators()
     for key, value in overrides.items():
@@ -50,13 +52,13 @@ def expand(
         expected = f"the name of a generator: {nearest(str(name), GENERATORS)}"
         raise UsageError(document.problem((GENERATOR,), expected=expected))
     settings = inspect.signature(make).parameters
-    if problems := [*_check(document, settings), *_unknown(rest, settings)]:
-        raise UsageError(problems)
+    raise_all([*_check(document, settings), *_unknown(rest, settings)])
     try:
         given = {key: data[key] for key in data if data[key] is not None and key not in (GENERATOR, *OF_ALL)}
         recipe = Recipe(name, given, {key: data[key] for key in OF_ALL if data.get(key) is not None})
         shape = recipe.shape()
-        # A wrong device is wrong at every node: check the first one ahead, so that a problem is reported once.
+        # All nodes have the same device. Check the first node alone, so that a wrong device is
+        # reported only once.
         check({"nodes": {first: dict(keys) for first, keys in islice(shape.nodes.items(), 1)}})
     except UsageError as error:
         raise UsageError(list(dict.fromkeys(_here(document, problem) for problem in error.problems))) from None
@@ -66,7 +68,7 @@ def expand(
 
 
 def _check(document: Document, settings: Mapping[str, inspect.Parameter]) -> list[Problem]:
-    """Return what is wrong with the settings, except what only building the topology can tell."""
+    """Return the problems of the settings that are visible without building the topology."""
     known, problems = (GENERATOR, *OF_ALL, *settings), []
     for key in [key for key in document.data if key not in known]:
         found, expected = "unknown key", nearest(key, known)
@@ -84,7 +86,7 @@ def _check(document: Document, settings: Mapping[str, inspect.Parameter]) -> lis
 
 
 def _unknown(overrides: Mapping[str, Any], settings: Iterable[str]) -> list[Problem]:
-    """Return a problem for each of *overrides* that belongs neither to the generator nor to what it makes."""
+    """Return a problem for each of *overrides* with a key that neither generator nor file has."""
     known, firsts = (GENERATOR, *settings, *OF_ALL, "nodes", "links"), {key: key.split(".")[0] for key in overrides}
     return [
         Problem(f"override {key}", f"unknown key {first!r}", nearest(first, known))
@@ -94,9 +96,9 @@ def _unknown(overrides: Mapping[str, Any], settings: Iterable[str]) -> list[Prob
 
 
 def _wrong(key: str, value: Any, parameter: inspect.Parameter) -> str:
-    """Return what was expected instead of *value*, if it is wrong."""
+    """Return the expected values of the setting *key* if *value* is wrong, else ""."""
     if parameter.default is parameter.empty:
-        fits = isinstance(value, int) and not isinstance(value, bool) and abs(value) <= MOST_WORKERS
+        fits = type(value) is int and abs(value) <= MOST_WORKERS
         return "" if fits else f"a whole number of at most {MOST_WORKERS}"
     if key == "duplex":
         kinds = get_args(Duplex)

@@ -5,13 +5,13 @@ from __future__ import annotations
 import ipaddress
 import math
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Sequence
 from typing import Annotated, Any, ClassVar, NamedTuple
 
 from pydantic import Field
 from pydantic_core import InitErrorDetails
 
-from simcluster.documents.models import Block, WrongValue, fault
+from simcluster.documents.models import Block, Faults, Given, WrongValue, fault
 from simcluster.documents.reading import DocumentReading
 from simcluster.documents.values import Bandwidth, Flag, Latency, Schema, Size, ValueValidator, schema_of, text, whole
 from simcluster.topology.model.compute import ACCELERATORS, AUTO, CPU, wrong_compute
@@ -20,7 +20,7 @@ from simcluster.topology.model.spread import NONE
 from simcluster.topology.read.devices import DeviceBlock
 from simcluster.topology.read.spread import NodeSpread
 
-MOST_PROCESSES = 256
+MOST_PROCESSES, MOST_THREADS = 256, 1024
 
 NODE_NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_-]{0,63}")
 NODE_NAME_EXPECTED = "letters, digits, _ and -, at most 64, and no - at the start"
@@ -38,7 +38,7 @@ def _address(value: object) -> str:
     try:
         ipaddress.ip_address(value if isinstance(value, str) else "")
     except ValueError:
-        # Four numbers with dots are a mistyped IP address, not a host name.
+        # Treat a string of digits and dots as a mistyped IP address, not as a host name.
         if not isinstance(value, str) or re.fullmatch(r"[\d.]+", value) or not _HOST.fullmatch(value):
             raise WrongValue("an IP address or a host's name") from None
     return str(value)
@@ -67,18 +67,18 @@ _ONE_COMMAND: Schema = {"not": {"required": ["python", "command"]}}
 class LaunchBlock(Block):
     """How the processes of a node are started, or the default for all nodes."""
 
-    rules: ClassVar[dict[str, Any]] = _ONE_COMMAND
+    rules: ClassVar[Schema] = _ONE_COMMAND
     python: Annotated[str, text(_WORD, _PYTHON)] | None = None
     command: Annotated[tuple[str, ...], ValueValidator(_words, _COMMAND)] = ()
     processes: Annotated[int, whole(1, MOST_PROCESSES)] | None = Field(None, alias="nproc_per_node")
 
     @property
     def words(self) -> tuple[str, ...]:
-        """Return the command for `simcluster` there, word by word; empty by default."""
+        """The words of the command that starts simcluster on the node; empty for the default."""
         return (self.python, "-m", "simcluster") if self.python is not None else self.command
 
     @classmethod
-    def faults(cls, given: Mapping[str, Any]) -> Iterable[InitErrorDetails]:
+    def faults(cls, given: Given) -> Faults:
         yield from super().faults(given)
         if "python" in given and "command" in given:
             yield fault("python", expected="python or command, not both: a command names its Python")
@@ -89,9 +89,9 @@ Site = Annotated[str, text(_SITE, "the name of a place")]
 
 
 class NodeBlock(LaunchBlock, DeviceBlock):
-    """A worker, by the fields of Node."""
+    """A worker in a topology document, with the fields of Node."""
 
-    rules: ClassVar[dict[str, Any]] = {
+    rules: ClassVar[Schema] = {
         **_ONE_COMMAND,
         "anyOf": [{"required": ["device"]}, {"required": ["flops"]}],
         "dependencies": {"port": ["address"]},
@@ -108,9 +108,10 @@ class NodeBlock(LaunchBlock, DeviceBlock):
     machine: Annotated[str, text(NODE_NAME, NODE_NAME_EXPECTED)] | None = None
     spread: NodeSpread = NONE
     compute: Annotated[str, ValueValidator(_compute, _COMPUTE)] = CPU
+    threads: Annotated[int, whole(1, MOST_THREADS)] | None = None
 
     @classmethod
-    def faults(cls, given: Mapping[str, Any]) -> Iterable[InitErrorDetails]:
+    def faults(cls, given: Given) -> Faults:
         yield from super().faults(given)
         port = given.get("port")
         if isinstance(port, int) and 0 < port < 65536 and "address" not in given:
@@ -118,7 +119,10 @@ class NodeBlock(LaunchBlock, DeviceBlock):
 
     def node(self, name: str) -> Node:
         own = {key: getattr(self, key) for key in self.model_fields_set & _OF_NODE}
-        return Node(name, self.made().on(self.compute), command=self.words, **own)
+        device = self.made().on(self.compute)
+        if self.threads is not None:
+            device = device.on_threads(self.threads)
+        return Node(name, device, command=self.words, **own)
 
 
 NODE_KEYS = NodeBlock.known.names
@@ -142,7 +146,7 @@ class SwitchBlock(Block):
 
 
 class HostBlock(SwitchBlock):
-    """An end of plain flows: nothing computes there, so it has no device and no rank."""
+    """A bare host, which only sends and receives plain flows: it has no device and no rank."""
 
     gateway: Flag = True
 
@@ -155,7 +159,9 @@ _OF_WORKER = frozenset(NODE_KEYS).difference(HostBlock.known.names)
 
 def node_schema() -> Schema:
     """Return the JSON schema of a node: a worker, a switch or a host."""
-    worker, switch, host = schema_of(NodeBlock), schema_of(SwitchBlock), schema_of(HostBlock)
+    worker = schema_of(NodeBlock)
+    switch = schema_of(SwitchBlock)
+    host = schema_of(HostBlock)
 
     def kind(name: str) -> Schema:
         return {"properties": {"kind": {"const": name}}, "required": ["kind"]}
@@ -165,7 +171,10 @@ def node_schema() -> Schema:
 
 
 class LinkEnd(NamedTuple):
-    """A node as seen by its links, as far as known even if it is invalid: then *node* is None."""
+    """The properties of a node that its links depend on.
+
+    If the node is invalid, *node* is None, and the other fields hold as far as they are known.
+    """
 
     node: Node | None
     gateway: bool
@@ -174,7 +183,7 @@ class LinkEnd(NamedTuple):
 
 
 def read_node(reading: DocumentReading, name: str) -> LinkEnd:
-    """Return the node called *name* in the document."""
+    """Return the node called *name* in the document, as its links need it; report its problems."""
     path, before = ("nodes", name), len(reading.problems)
     if not NODE_NAME.fullmatch(name):
         reading.bad(path, f"a name of {NODE_NAME_EXPECTED}", repr(name), at_key=True)
@@ -194,7 +203,7 @@ def read_node(reading: DocumentReading, name: str) -> LinkEnd:
 
 
 def read_nodes(reading: DocumentReading) -> dict[str, LinkEnd]:
-    """Return the nodes of the document by name."""
+    """Return name -> node for the nodes of the document; report their problems."""
     given = reading.document.data.get("nodes")
     if not isinstance(given, dict) or not given:
         return {}

@@ -12,7 +12,9 @@ from typing import Any
 from simcluster.documents.yaml import Document, parse_value
 from simcluster.documents.yaml_build import KeyPath
 from simcluster.errors import Problem, UsageError, closest, nearest
-from simcluster.topology.read.conditions import BackgroundBlock, JitterBlock, RateTraceBlock
+from simcluster.topology.model.parallel import LinkNames
+from simcluster.topology.read.clients import ClientsBlock
+from simcluster.topology.read.conditions import BackgroundBlock, JitterBlock, LatencyTraceBlock, RateTraceBlock
 from simcluster.topology.read.devices import ACCELERATOR_KEYS, STRAGGLER_KEYS
 from simcluster.topology.read.generated import GENERATOR, settings_of_generators
 from simcluster.topology.read.links import LINK_KEYS
@@ -21,16 +23,17 @@ from simcluster.topology.read.nodes import LAUNCH_KEYS, NODE_KEYS
 from simcluster.topology.read.spread import SPREAD_KEYS
 
 ALL = "*"
-"""In place of a node's name: every worker; in place of a link's: every link."""
+"""The name in an override that stands for all workers, or for all links."""
 
 BARE = ("switch", "host")
-"""Kinds of nodes that compute nothing."""
+"""The kinds of nodes that compute nothing."""
 
 
 def apply(document: Document, overrides: Mapping[str, Any]) -> list[Problem]:
-    """Put every override into *document*; return the problems of those that fit nowhere.
+    """Put every override into *document*; return the problems of overrides with a wrong key.
 
-    Text means what it would mean in a file: "10" is a number. Later overrides see the changes of earlier ones.
+    A string is read as in a file: "10" is a number. Later overrides see the changes of earlier
+    ones.
     """
     problems: list[Problem] = []
     for key, value in overrides.items():
@@ -45,50 +48,55 @@ def apply(document: Document, overrides: Mapping[str, Any]) -> list[Problem]:
 
 
 def _paths(document: Document, key: str) -> list[KeyPath]:
-    """Return the place of *key*, or those that it has at all workers or links: nodes.*.compute, links.*.bandwidth."""
-    parts, nodes, links = key.split("."), document.get(("nodes",)), document.get(("links",))
-    if parts[:2] == ["links", ALL] and len(parts) > 2 and isinstance(links, list):
-        _check_keys(key, parts[2:], LINK_KEYS)
-        return [("links", index, *parts[2:]) for index in range(len(links))]
-    if parts[:2] != ["nodes", ALL] or len(parts) < 3 or not isinstance(nodes, dict):
-        return [_path(document, key)]
-    _check_keys(key, parts[2:], NODE_KEYS)
-    workers = [name for name, block in nodes.items() if not (isinstance(block, dict) and block.get("kind") in BARE)]
-    return [("nodes", name, *parts[2:]) for name in workers]
+    """Return the path of *key* in the document.
 
-
-def _path(document: Document, key: str) -> KeyPath:
+    A key such as nodes.*.compute or links.*.bandwidth has one path for each worker or link.
+    """
     first, *rest = key.split(".")
+    if first not in ("nodes", "links"):
+        return [_path_of_whole(key, first, rest)]
+    if not rest or not rest[0]:
+        raise UsageError(f"override {key}", "", f"{first}.NAME.KEY=VALUE")
+    name, *keys = rest
+    known, parts = LINK_KEYS if first == "links" else NODE_KEYS, document.get((first,))
+    if name in known and not keys:
+        raise UsageError(f"override {key}", f"{name!r}, no name", f"{first}.{ALL}.{name}, for all of them")
+    named: list[str | int] = []
+    if first == "links":
+        is_all = name == ALL and bool(keys) and isinstance(parts, list)
+        named += range(len(parts)) if is_all else [_link_index(document, key, name)]
+    elif name == ALL and keys and isinstance(parts, dict):
+        named += [node for node, block in parts.items() if not isinstance(block, dict) or block.get("kind") not in BARE]
+    elif isinstance(parts, dict) and name in parts:
+        named.append(name)
+    else:
+        raise _unknown(key, name, parts if isinstance(parts, dict) else ())
+    _check_keys(key, keys, known)
+    return [(first, one, *keys) for one in named]
+
+
+def _path_of_whole(key: str, first: str, rest: list[str]) -> KeyPath:
+    """Return the path of *key*, which belongs to the whole topology.
+
+    Raise UsageError if the key is unknown.
+    """
     whole = ("name", "description", *NETWORK_KEYS)
     if first in whole and not rest:
         return (first,)
     if first == "launch":
         _check_keys(key, rest, LAUNCH_KEYS)
         return (first, *rest)
-    if first not in ("nodes", "links"):
-        known, made = (*whole, "launch", "nodes", "links"), (GENERATOR, *settings_of_generators())
-        if (meant := closest(first, (*made, *known))) in made:
-            example = f"{{{GENERATOR}: star, workers: 8}}"
-            expected = f"a topology from one, such as {example}: this one lists its nodes and links"
-            if first in LINK_KEYS:
-                expected = f"links.{ALL}.{first}, for all links"
-            found = f"{first!r}, {'' if first == meant else f'similar to {meant!r}, '}a setting of generators"
-            raise UsageError(Problem(f"override {key}", found, expected))
+    if first == "clients" and len(rest) == 1:
+        _check_keys(key, rest, ClientsBlock.known.names)
+        return (first, *rest)
+    known, made = (*whole, "launch", "clients", "nodes", "links"), (GENERATOR, *settings_of_generators())
+    if (meant := closest(first, (*made, *known))) not in made:
         raise _unknown(key, first, known)
-    if not rest or not rest[0]:
-        raise UsageError(Problem(f"override {key}", "", f"{first}.NAME.KEY=VALUE"))
-    name, *keys = rest
-    if name in (LINK_KEYS if first == "links" else NODE_KEYS) and not keys:
-        raise UsageError(Problem(f"override {key}", f"{name!r}, no name", f"{first}.{ALL}.{name}, for all of them"))
-    if first == "links":
-        index = _link_index(document, key, name)
-        _check_keys(key, keys, LINK_KEYS)
-        return (first, index, *keys)
-    nodes = document.get(("nodes",))
-    if not isinstance(nodes, dict) or name not in nodes:
-        raise _unknown(key, name, nodes if isinstance(nodes, dict) else ())
-    _check_keys(key, keys, NODE_KEYS)
-    return (first, name, *keys)
+    expected = f"a topology from one, such as {{{GENERATOR}: star, workers: 8}}: this one lists its nodes and links"
+    if first in LINK_KEYS:
+        expected = f"links.{ALL}.{first}, for all links"
+    found = f"{first!r}, {'' if first == meant else f'similar to {meant!r}, '}a setting of generators"
+    raise UsageError(f"override {key}", found, expected)
 
 
 _INNER: dict[str, tuple[str, ...] | None] = {
@@ -97,35 +105,42 @@ _INNER: dict[str, tuple[str, ...] | None] = {
     "accelerator": ACCELERATOR_KEYS,
     "jitter": JitterBlock.known.names,
     "trace": RateTraceBlock.known.names,
+    "latency_trace": LatencyTraceBlock.known.names,
     "background": BackgroundBlock.known.names,
     "spread": SPREAD_KEYS,
 }
-"""Keys of a node or link that hold further keys; None for any."""
+"""Key of a node or link that is a mapping -> the keys of that mapping; None if any are allowed."""
 
 
 def _check_keys(key: str, keys: list[str], known: tuple[str, ...]) -> None:
-    """Require *keys* to be empty, one of *known*, or one of its mappings followed by one of that mapping's keys."""
+    """Raise UsageError unless *keys* is the path of a value in a mapping with the keys *known*.
+
+    *keys* may be empty, one known key, or the key of an inner mapping and a key in that mapping.
+    """
     if keys and keys[0] not in known:
         raise _unknown(key, keys[0], known)
     if len(keys) > 1 and (keys[0] not in _INNER or len(keys) > 2):
-        raise UsageError(Problem(f"override {key}", "", f"no further key after {keys[0]}"))
+        raise UsageError(f"override {key}", "", f"no further key after {keys[0]}")
     inner = _INNER.get(keys[0]) if keys else None
     if len(keys) == 2 and inner is not None and keys[1] not in inner:
         raise _unknown(key, keys[1], inner)
 
 
 def _link_index(document: Document, key: str, name: str) -> int:
-    """Return the index of the link called *name*: both ends, in either order."""
+    """Return the index of the link *name*, which consists of both ends in either order.
+
+    Raise UsageError if there is none.
+    """
     links = document.get(("links",))
-    names: list[str] = []
-    for index, link in enumerate(links if isinstance(links, list) else ()):
-        ends = link.get("between") if isinstance(link, dict) else None
-        if isinstance(ends, list) and len(ends) == 2:
-            if name in (f"{ends[0]}-{ends[1]}", f"{ends[1]}-{ends[0]}"):
-                return index
-            names.append(f"{ends[0]}-{ends[1]}")
-    raise _unknown(key, name, names)
+    between = (
+        [one.get("between") if isinstance(one, dict) else None for one in links] if isinstance(links, list) else []
+    )
+    pairs = [(str(two[0]), str(two[1])) if isinstance(two, list) and len(two) == 2 else None for two in between]
+    names = LinkNames(pairs)
+    if (index := names.index(name)) is None:
+        raise UsageError(f"override {key}", f"unknown key {name!r}", names.expected(name))
+    return index
 
 
 def _unknown(key: str, word: str, known: Iterable[str]) -> UsageError:
-    return UsageError(Problem(f"override {key}", f"unknown key {word!r}", nearest(word, known)))
+    return UsageError(f"override {key}", f"unknown key {word!r}", nearest(word, known))

@@ -1,8 +1,9 @@
-"""Several processes on one machine, as a topology: each is a worker, and the machine is the switch between them.
+"""Split a node with several processes into one worker per process and a switch between them.
 
-`mini1` with two processes becomes the workers `mini1_0` and `mini1_1`, linked by loopback to a switch `mini1`, which
-keeps its links. They share the device evenly: FLOP/s and memory of its CPU and of its accelerator, and its price. A
-measured profile is that of one process, and stays.
+`mini1` with two processes becomes the workers `mini1_0` and `mini1_1`, linked by loopback to a
+switch `mini1`, which keeps the links of the node. The workers share the device evenly: the FLOP/s
+and memory of its CPU and its accelerator, its power and its price. A measured profile is that of
+one process, and stays unchanged.
 """
 
 from __future__ import annotations
@@ -15,17 +16,18 @@ from simcluster.documents.yaml import Document
 from simcluster.errors import Problem, UsageError
 from simcluster.topology.model.device import Accelerator, Device
 from simcluster.topology.model.model import Topology
-from simcluster.topology.presets.generators import MOST_WORKERS
+from simcluster.topology.presets.generators import MOST_WORKERS, Made
 from simcluster.topology.read.nodes import LAUNCH_KEYS
 from simcluster.units import write_bandwidth, write_rate, write_size
 
 LINK = "loopback"
 
 
-def with_processes(topology: Topology, document: Document) -> dict[str, Any] | None:
-    """Return the document of *topology*, read from *document*, with each node split into its processes.
+def with_processes(topology: Topology, document: Document) -> Made | None:
+    """Return the document of *topology*, read from *document*, with each node split into processes.
 
-    Return None if each has one. Raise UsageError for too many, or for a process with another node's name.
+    Return None if no node has several processes. Raise UsageError if there are too many processes,
+    or if one would have another node's name.
     """
     counts = {name: node.processes for name, node in topology.nodes.items() if node.processes and node.processes > 1}
     if not counts:
@@ -42,8 +44,10 @@ def with_processes(topology: Topology, document: Document) -> dict[str, Any] | N
     ]
     if clashes:
         raise UsageError(clashes)
-    made: dict[str, Any] = copy.deepcopy(dict(topology.document))
+    made: Made = copy.deepcopy(dict(topology.document))
     made["nodes"], links = {}, list(made.get("links") or [])
+    if topology.parallel == "address" and topology.bundles:  # the switches in place of nodes have no address
+        made["parallel"] = sorted({one.parts[0][0].name for (one,) in topology.bundles.values()})
     for name, block in topology.document["nodes"].items():
         own = {key: value for key, value in copy.deepcopy(block or {}).items() if key != "nproc_per_node"}
         if name not in counts:
@@ -69,7 +73,7 @@ def _names(name: str, count: int) -> list[str]:
 
 
 def _share(device: Device | None, count: int) -> dict[str, Any]:
-    """Return the share of *device* of one of *count* processes, as keys of a node."""
+    """Return the keys of a node with one of *count* equal shares of *device*."""
     assert device is not None, "only workers have processes"
     share = _numbers(device.cpu or device, count)
     if (usable := (device.cpu or device).usable_bytes) is not None:

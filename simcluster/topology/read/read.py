@@ -1,10 +1,11 @@
-"""Read a topology from a file, a name, a dict or a graph, and report everything wrong with it at once."""
+"""Read a topology from a file, a name, a dict or a graph, and report all its problems at once."""
 
 from __future__ import annotations
 
 import copy
 from collections.abc import Mapping
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Annotated, Any, TypeAlias
 
@@ -13,6 +14,7 @@ from pydantic import Field
 
 from simcluster.documents.models import Block
 from simcluster.documents.reading import DocumentReading
+from simcluster.documents.recognise import recognise
 from simcluster.documents.shipped import find
 from simcluster.documents.values import Schema, ValueValidator, block, only, schema_of
 from simcluster.documents.yaml import Document
@@ -22,6 +24,10 @@ from simcluster.errors import MOST_PROBLEMS, UsageError, closest
 from simcluster.topology.model.model import Topology
 from simcluster.topology.model.routing import cut_off
 from simcluster.topology.read import foreign
+from simcluster.topology.read.clients import ClientsBlock, put_clients
+from simcluster.topology.read.defaults import as_overrides, fill
+from simcluster.topology.read.formats import load_foreign
+from simcluster.topology.read.formats.cluster import GraphDocument
 from simcluster.topology.read.generated import GENERATOR, expand
 from simcluster.topology.read.links import Ends, LinkBlock, read_links
 from simcluster.topology.read.network import NetworkBlock, check_network
@@ -32,6 +38,9 @@ from simcluster.topology.read.spread import several_lengths
 from simcluster.topology.read.traces import put_files
 
 Source: TypeAlias = "str | Path | Mapping[str, Any] | networkx.Graph[Any] | Topology"
+
+_MOST_CUT_OFF = 3
+"""Limit on the unreachable workers that have an error each; more have one in common."""
 
 _SCALARS = frozenset({str, int, float, bool, type(None)})
 
@@ -53,7 +62,7 @@ def _nodes_schema() -> Schema:
 
 
 class HeadBlock(Block):
-    """The keys with which every topology may begin."""
+    """The keys that describe any topology as a whole, or how its nodes are started."""
 
     name: _Text | None = None
     description: _Text = ""
@@ -61,61 +70,79 @@ class HeadBlock(Block):
 
 
 class TopologyBlock(NetworkBlock, HeadBlock):
-    """A topology document; its nodes and links are read one by one."""
+    """A topology document. Its nodes and links, and those of its clients, are read one by one."""
+
+    clients: Annotated[ClientsBlock, block(ClientsBlock)] | None = None
 
     nodes: Annotated[dict[str, Any], ValueValidator(_nodes, _nodes_schema)]
     links: Annotated[list[Any], ValueValidator(_links, {"type": "array", "items": schema_of(LinkBlock)})] = Field([])
 
 
-def load(source: Source, *, overrides: Mapping[str, Any] | None = None, folder: str | Path | None = None) -> Topology:
+def load(
+    source: Source,
+    *,
+    overrides: Mapping[str, Any] | None = None,
+    folder: str | Path | None = None,
+    device: str | dict[str, Any] | None = None,
+    bandwidth: str | None = None,
+    latency: str | None = None,
+) -> Topology:
     """Return the topology at a path, of a shipped name, or of a dict, a networkx graph or a Topology.
 
-    A path ends in .yaml, .yml, .json (networkx's node-link data) or .graphml; a name is one of
-    `shipped_names("topologies")` in simcluster.documents.shipped. *overrides* maps dotted keys to values that replace
-    those of the source before it is checked: {"nodes.pi4.device": "raspberry-pi-5"}. Paths in a file are relative to
-    its folder, those in a dict to *folder*.
+    A path leads to YAML, or to a file of another tool that `simcluster.topology.read.formats` reads; a
+    name is one of `shipped_names("topologies")` in simcluster.documents.shipped. *overrides* maps dotted keys to
+    values that replace those of the source before it is checked: {"nodes.pi4.device":
+    "raspberry-pi-5"}. Paths in a file are relative to its folder, those in a dict to *folder*.
+
+    Nodes without a device get *device*, the name of a preset or the keys of a node. Links without a
+    bandwidth or a latency get *bandwidth* and *latency*.
 
     Raise UsageError with every problem, each with its file, line and column.
     """
+    is_file = isinstance(source, (str, Path))
+    defaults = as_overrides({"device": device, "bandwidth": bandwidth, "latency": latency}, of_file=is_file)
+    overrides = {**defaults, **(overrides or {})}
     if isinstance(source, (str, Path)):
         path = find("topologies", source)
-        foreigners = {".graphml": foreign.load_graphml, ".json": foreign.load_node_link}
-        document = foreigners[path.suffix](path) if path.suffix in foreigners else load_yaml(path, keep_duplicates=True)
-        return _check(document, path.stem, overrides)
+        form = recognise(path)
+        document = load_yaml(path, keep_duplicates=True) if form is None else load_foreign(path, form)
+        return check(document, path.stem, overrides)
     if isinstance(source, Topology):
         return loads(source.document, overrides=overrides) if overrides else source
     if isinstance(source, networkx.Graph):
         source = foreign.from_graph(source)
     document = Document(_plain(source), folder=Path(folder) if folder is not None else None)
-    return _check(document, "topology", overrides)
+    return check(document, "topology", overrides)
 
 
 def loads(
     text: str | Mapping[str, Any], file: str | None = None, *, overrides: Mapping[str, Any] | None = None
 ) -> Topology:
-    """Do the same as `load`, from YAML text or a dict; *file* is the name used in errors."""
+    """Return the topology of YAML text or a dict, like `load`. Errors call the source *file*."""
     if isinstance(text, str):
-        return _check(loads_yaml(text, file, keep_duplicates=True), "topology", overrides)
-    return _check(Document(_plain(text), file), "topology", overrides)
+        return check(loads_yaml(text, file, keep_duplicates=True), "topology", overrides)
+    return check(Document(_plain(text), file), "topology", overrides)
 
 
 def _plain(data: Any) -> Any:
-    """Copy *data* as plain dicts and lists, so that later changes of one do not reach the other."""
+    """Return a copy of *data* as plain dicts and lists, which shares nothing with *data*."""
     if type(data) in _SCALARS:
         return data
     if isinstance(data, Mapping):
         made = {str(key): _plain(value) for key, value in data.items()}
-        return foreign.GraphDocument(made) if isinstance(data, foreign.GraphDocument) else made
+        return GraphDocument(made) if isinstance(data, GraphDocument) else made
     return [_plain(value) for value in data] if isinstance(data, (list, tuple)) else copy.copy(data)
 
 
-def _check(document: Document, default_name: str, overrides: Mapping[str, Any] | None) -> Topology:
+def check(document: Document, default_name: str, overrides: Mapping[str, Any] | None = None) -> Topology:
+    """Return the topology of *document* with *overrides*; *default_name* is for one without a name."""
     if document.data is None and document.file is not None:
         expected = "a topology: nodes and links, or a generator; `simcluster new DIR` writes one to begin with"
         raise UsageError(document.problem((), found="an empty file", expected=expected))
-    is_graph = isinstance(document.data, foreign.GraphDocument)
+    is_graph = isinstance(document.data, GraphDocument)
     if is_graph:
         document.data = dict(document.data)  # a run writes it as YAML, which knows no other mapping
+    overrides = fill(document, overrides or {})
     duplicates = document.duplicate_problems()
     for position, duplicate in enumerate(document.duplicates):
         if len(duplicate.path) == 2 and duplicate.path[0] == "nodes":
@@ -127,22 +154,26 @@ def _check(document: Document, default_name: str, overrides: Mapping[str, Any] |
     generated = None
     if isinstance(document.data, dict) and GENERATOR in document.data:
         given = document
-        expanded = expand(document, overrides or {}, loads)
+        expanded = expand(document, overrides, loads)
         if isinstance(expanded, Topology):
             return replace(expanded, generated=_plain(given.data))
         document, overrides = expanded
         generated = _plain(given.data) if not overrides else None
     reading = DocumentReading(document)
-    reading.problems = duplicates + apply(document, overrides or {})
+    of_clients = {key: value for key, value in overrides.items() if key.startswith("clients.")}
+    reading.problems = duplicates + apply(document, of_clients)
+    put_clients(reading)
+    reading.problems += apply(document, {key: overrides[key] for key in overrides if key not in of_clients})
     topology = _build(reading, default_name)
     if topology is None:
-        # Stable: problems without a line stay in the order of discovery, after those with one.
+        # The sort is stable: problems without a line come last, in the order of discovery.
         reading.problems.sort(key=lambda problem: (problem.line is None, problem.line or 0, problem.column or 0))
-        raise UsageError(foreign.summed(reading.problems) if is_graph else reading.problems)
+        summed = partial(foreign.summed, of_file=document.file is not None) if is_graph else list
+        raise UsageError(summed(reading.problems))
     split = with_processes(topology, document)
     if split is None:
         return topology if generated is None else replace(topology, generated=generated)
-    return _check(Document(split, folder=reading.folder), default_name, None)
+    return check(Document(split, folder=reading.folder), default_name, None)
 
 
 def _build(reading: DocumentReading, default_name: str) -> Topology | None:
@@ -179,7 +210,7 @@ def _build(reading: DocumentReading, default_name: str) -> Topology | None:
 
 
 def _check_reach(reading: DocumentReading, nodes: Mapping[str, LinkEnd], given: list[Ends | None]) -> None:
-    """Report workers that cannot reach every other. A misspelt end is taken for the most similar node."""
+    """Report workers that cannot reach all others; read a misspelt end as the most similar node."""
     if len(reading.problems) > MOST_PROBLEMS:
         return
     ends = [tuple(_meant(end, nodes) for end in pair or (None,)) for pair in given]
@@ -187,11 +218,21 @@ def _check_reach(reading: DocumentReading, nodes: Mapping[str, LinkEnd], given: 
         return
     gateways = frozenset(name for name, node in nodes.items() if node.gateway)
     workers = [name for name, node in nodes.items() if node.is_worker]
-    for name in cut_off(workers, [(str(a), str(b)) for a, b in ends], gateways)[:MOST_PROBLEMS]:
+    cut = cut_off(workers, [(str(a), str(b)) for a, b in ends], gateways)
+    expected = "links that connect all workers, through switches and gateways if need be"
+    if len(cut) > _MOST_CUT_OFF:
+        gone = frozenset(cut)
+        main = [name for name in workers if name not in gone]
+        found = f"no route from {_some(cut)} to {'each other' if not main else f'all of {_some(main)}'}"
+        reading.bad(("nodes",), expected, found, at_key=True)
+        return
+    for name in cut:
         others = [other for other in workers if other != name]
-        some = ", ".join(others) if len(others) <= 4 else f"{', '.join(others[:3])} and {len(others) - 3} more"
-        expected = "links that connect all workers, through switches and gateways if need be"
-        reading.bad(("nodes", name), expected, f"no route from {name} to all of {some}", at_key=True)
+        reading.bad(("nodes", name), expected, f"no route from {name} to all of {_some(others)}", at_key=True)
+
+
+def _some(names: list[str]) -> str:
+    return ", ".join(names) if len(names) <= 4 else f"{', '.join(names[:3])} and {len(names) - 3} more"
 
 
 def _meant(end: str | None, nodes: Mapping[str, LinkEnd]) -> str | None:

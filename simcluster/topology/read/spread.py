@@ -3,17 +3,17 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable
 from typing import Annotated, Any
 
-from pydantic_core import InitErrorDetails
-
-from simcluster.documents.models import Block, WrongValue, fault
+from simcluster.documents.models import Block, Faults, Given, WrongValue, fault
 from simcluster.documents.values import ValueValidator, quantity_schema, schema_of
 from simcluster.topology.model.spread import Factors, Spread
 from simcluster.units import TIMES, parse_latency
 
-LEAST_ROUNDS, MOST_ROUNDS, MOST_FACTOR = 2, 1000, 1000.0
+LEAST_ROUNDS = 2
+MOST_ROUNDS = 1000
+MOST_FACTOR = 1000.0
 EXPECTED = (
     f"a list of {LEAST_ROUNDS} to {MOST_ROUNDS} factors, one for each round of a calibration, each above 0 and at most "
     f"{MOST_FACTOR:g}"
@@ -48,12 +48,12 @@ def _times(value: object) -> Factors:
 Times = Annotated[Factors, ValueValidator(_times, _COUNT | {"items": quantity_schema(TIMES)})]
 PositiveFactors = Annotated[Factors, _factors(math.ulp(0.0))]
 _OrZero = Annotated[Factors, _factors(0.0)]
-"""Accept zero: a latency may measure as nothing in some round."""
+"""Factors that may be zero: in some round, a latency may measure as zero."""
 
 
 class _Spread(Block):
     @classmethod
-    def faults(cls, given: Mapping[str, Any]) -> Iterable[InitErrorDetails]:
+    def faults(cls, given: Given) -> Faults:
         lengths = {len(factors) for factors in given.values() if _fits(factors, 0.0)}
         if len(lengths) > 1:
             yield fault(found=_lists_of(lengths), expected="lists of one length")
@@ -81,7 +81,10 @@ SPREAD_KEYS = (*_LinkSpread.known.names, *_NodeSpread.known.names)
 
 
 def several_lengths(spreads: Iterable[Spread], lists: Iterable[Factors]) -> str:
-    """Return the lengths of all lists of a topology if they differ: entry i of each belongs to the same round."""
+    """Return the lengths of a topology's spreads and *lists* in words if they differ, else "".
+
+    Entry i of each belongs to calibration round i, so all must have the same length.
+    """
     lengths = {spread.rounds for spread in spreads if spread.rounds} | {len(values) for values in lists if values}
     return f"{_lists_of(lengths)} as spread" if len(lengths) > 1 else ""
 

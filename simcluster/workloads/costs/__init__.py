@@ -1,1 +1,1 @@
-"""Counts the FLOPs, bytes and memory of work without running it."""
+"""Counts of the FLOPs, bytes and memory that a workload's training takes."""

@@ -1,4 +1,7 @@
-"""The costs of training a model, each counted once for all replicas of a workload, on a separate model."""
+"""The costs of training the model of a workload.
+
+Each cost is counted once for all replicas of the workload, on a separate model.
+"""
 
 from __future__ import annotations
 
@@ -17,7 +20,7 @@ from simcluster.transport import Cost
 from simcluster.workloads.costs.memory import MemoryBytes, count_memory
 from simcluster.workloads.data.samples import Batch, Samples
 from simcluster.workloads.global_rng import borrowed
-from simcluster.workloads.layers.held import Held, count_held
+from simcluster.workloads.layers.activations import Held, count_held
 from simcluster.workloads.layers.layer_costs import LayerCost, count_layers
 from simcluster.workloads.layers.layers import check_layered, modules_in_order
 from simcluster.workloads.layers.part import PartCost, count_part
@@ -32,9 +35,13 @@ T = TypeVar("T")
 
 @dataclass
 class WorkloadFacts:
-    """Facts found once for all replicas of a workload: costs, whether the model *draws* random numbers, whether it
-    does from Python's or numpy's generators, whether it can be made and used part by part, and what is wrong with its
-    layers if it can, and whether its loss is a sum over samples.
+    """Facts that are found once for all replicas of a workload. None means that a fact is not known
+    yet.
+
+    *found*: key -> a counted cost. *draws*: whether the model draws random numbers; *others*:
+    whether it draws them from Python's or numpy's generators. *in_parts*: whether the model can be
+    made and used part by part. *wrong_layers*: the problem with the model's layers, if any.
+    *loss_sums*: whether the loss is a sum over samples.
     """
 
     found: dict[Hashable, Any] = field(default_factory=dict)
@@ -49,7 +56,8 @@ class WorkloadFacts:
 class Counter:
     """The parts of a workload that make and train a model, and the costs of their work.
 
-    *name* is the workload's, for the kinds of costs; it is empty if no profile can refer to it.
+    *name* is the workload's name, for `Cost.kind`. It is empty if no profile can refer to the
+    workload.
     """
 
     make_model: Callable[[], nn.Module]
@@ -60,7 +68,9 @@ class Counter:
     counted: WorkloadFacts
 
     def gradient(self, batch: Batch) -> Cost:
-        """Return the cost of the loss and gradient of *batch*, and note whether the model draws random numbers."""
+        """Return the cost of computing the loss and gradient of *batch*; the first time, note
+        whether the model draws random numbers.
+        """
 
         def count() -> Cost:
             model, like = self.a_model(), self.like_batch(batch)
@@ -80,7 +90,9 @@ class Counter:
         self.counted.draws = self.counted.others or of_torch != before[-1]
 
     def apply(self, parameters: Sequence[Tensor]) -> Cost:
-        """Return the cost of one optimizer step on copies of *parameters*, which are all of the model's."""
+        """Return the cost of an optimizer step on *parameters*, which are all parameters of the
+        model. The step is taken on copies.
+        """
 
         def count() -> Cost:
             *_, step = rehearsed([self.like(p) for p in parameters], self.make_optimizer, self.clip_norm)
@@ -89,60 +101,62 @@ class Counter:
         return self.once("apply", "the optimizer", count)
 
     def part(self, parameters: Sequence[Tensor]) -> PartCost:
-        """Return the costs of a ParameterPart of *parameters*: see `count_part`."""
-
-        def count() -> PartCost:
-            kind = kind_of(self.name, "apply")
-            return count_part([self.like(p) for p in parameters], self.make_optimizer, self.clip_norm, kind)
-
-        return self.once(("part", *((p.shape, p.dtype) for p in parameters)), "the optimizer", count)
+        """Return the costs of a `ParameterPart` with these *parameters*. See `count_part`."""
+        key, kind = ("part", *((p.shape, p.dtype) for p in parameters)), kind_of(self.name, "apply")
+        making = self.make_optimizer, self.clip_norm, kind
+        return self.once(key, "the optimizer", lambda: count_part([self.like(p) for p in parameters], *making))
 
     def layers(self, batch: Batch) -> list[LayerCost]:
-        """Return the cost of each layer for such a (micro-)batch."""
+        """Return the cost of each layer for a (micro-)batch of this shape."""
         check_layered(self.loss, batch)
-
-        def count() -> list[LayerCost]:
-            return count_layers(self.a_model(), self.loss, self.like_batch(batch), self.name)
-
         if self.counted.draws is None:
             self.gradient(batch)
-        return self.once(("layers", *_shapes(batch)), "the model's layers", count)
+        return self._of_layers("layers", batch, lambda like: count_layers(self.a_model(), self.loss, like, self.name))
 
     def shares(self, batch: Batch, size: int) -> list[ShardedLayerCost]:
-        """Return the costs of the layers of one of *size* tensor-parallel shards."""
+        """Return the costs of each layer of a tensor-parallel shard, for *size* ranks and a batch
+        of this shape.
+        """
         check_layered(self.loss, batch)
-
-        def count() -> list[ShardedLayerCost]:
-            return self.share(size).count(self.loss, self.like_batch(batch), self.name)
-
         if self.counted.draws is None:
             self.gradient(batch)
-        return self.once(("shares", size, *_shapes(batch)), "the model's layers", count)
+        key = "shares", size
+        return self._of_layers(key, batch, lambda like: self.share(size).count(self.loss, like, self.name))
 
     def held(self, batch: Batch) -> list[Held]:
-        """Return `count_held` of the layers, for such a (micro-)batch."""
+        """Return the bytes that each layer holds for a (micro-)batch of this shape. See
+        `count_held`.
+        """
         check_layered(self.loss, batch)
-
-        def count() -> list[Held]:
-            return count_held(modules_in_order(self.a_model()), self.loss, self.like_batch(batch))
-
-        return self.once(("held", *_shapes(batch)), "the model's layers", count)
+        return self._of_layers(
+            "held", batch, lambda like: count_held(modules_in_order(self.a_model()), self.loss, like)
+        )
 
     def held_by_share(self, batch: Batch, size: int) -> list[Held]:
-        """Return `count_held` of the modules of one of *size* tensor-parallel shards."""
+        """Return the bytes that each module of a tensor-parallel shard holds, for *size* ranks and
+        a batch of this shape. See `count_held`.
+        """
+        key = "held", size
+        return self._of_layers(key, batch, lambda like: count_held(self.share(size).modules, self.loss, like))
 
-        def count() -> list[Held]:
-            return count_held(self.share(size).modules, self.loss, self.like_batch(batch))
-
-        return self.once(("held", size, *_shapes(batch)), "the model's layers", count)
+    def _of_layers(self, key: Hashable, batch: Batch, count: Callable[[Batch], T]) -> T:
+        """Return the result of *count* for a (micro-)batch of this shape. It is called once per
+        *key* and shape.
+        """
+        return self.once((key, *_shapes(batch)), "the model's layers", lambda: count(self.like_batch(batch)))
 
     def share(self, size: int) -> ShardModules:
-        """Return the share of the first of *size* tensor-parallel ranks; the others' have the same shapes."""
+        """Return the share of rank 0 among *size* tensor-parallel ranks; other ranks' shares have
+        the same shapes.
+        """
         model = self.a_model()
         return share_of(modules_in_order(model), [p for _, p in trainable_of(model)], 0, size)
 
     def memory(self, batch: Batch, data: Iterable[Samples]) -> MemoryBytes:
-        """Return `count_memory` of the model, such a batch and *data*, which are always the same."""
+        """Return the memory that training with batches of this shape takes. See `count_memory`.
+
+        *data* must be the same in all calls.
+        """
 
         def count() -> MemoryBytes:
             like = self.like_batch(batch)
@@ -152,26 +166,26 @@ class Counter:
 
     def running(self, batch: Batch) -> list[str]:
         """Return the names of the model's running statistics."""
-
-        def find() -> list[str]:
-            return running_buffers(self.a_model(), self.like_batch(batch))
-
-        return self.once("running", "the model", find)
+        return self.once("running", "the model", lambda: running_buffers(self.a_model(), self.like_batch(batch)))
 
     def once(self, key: Hashable, what: str, work: Callable[[], T]) -> T:
-        """Return the result of *work*, which is called *what* and run once for each *key*."""
+        """Return the result of *work*, which runs once per *key*; *what* names the work in errors."""
         if key not in self.counted.found:
             self.counted.found[key] = self.run(what, work)
         found: T = self.counted.found[key]
         return found
 
     def run(self, what: str, work: Callable[[], T]) -> T:
-        """Return the result of *work*; *what* is its name in errors."""
+        """Run *work* with borrowed random generators and return its result; *what* names the work
+        in errors.
+        """
         with borrowed(0, others=True):
             return work()
 
     def draws_when_judged(self, samples: Samples) -> bool:
-        """Return whether the evaluation of *samples* draws random numbers, as that of the first one tells."""
+        """Return whether evaluating *samples* draws random numbers, as found by evaluating the
+        first sample.
+        """
 
         def judge() -> bool:
             before = copied()
@@ -182,11 +196,11 @@ class Counter:
         return self.counted.draws is not False and self.once("judge", "the model on held-out samples", judge)
 
     def a_model(self) -> nn.Module:
-        """Return a model that no replica has."""
+        """Return a new model, which no replica uses."""
         return self.make_model().train()
 
     def like(self, tensor: Tensor) -> Tensor:
-        """Return a tensor like *tensor* for work that is counted, which is done on the host."""
+        """Return a tensor like *tensor* on the host, where work is counted."""
         return to_host(tensor)
 
     def like_batch(self, batch: Batch) -> Batch:

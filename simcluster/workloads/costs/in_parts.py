@@ -1,4 +1,6 @@
-"""Costs of a model that no rank makes whole: counted without values, checked with one layer at a time in memory."""
+"""Costs of a model that no rank holds whole. They are counted without values, and checked with one
+layer at a time in memory.
+"""
 
 from __future__ import annotations
 
@@ -26,18 +28,21 @@ from simcluster.workloads.layers.tensor_shard import ShardedLayerCost
 
 @dataclass(eq=False)
 class CounterInParts(Counter):
-    """A Counter that makes no whole model, for models that `fits`. *sketch* returns the workload's."""
+    """A Counter that never makes a whole model, for models that pass `fits`.
+
+    *sketch* returns the workload's sketch.
+    """
 
     sketch: Callable[[], Sketch]
 
     def fits(self, batch: Batch) -> bool:
-        """Return whether costs can be counted without values, and the model used layer by layer."""
+        """Return whether costs can be counted without values and the model can run layer by layer."""
         if self.counted.in_parts is None:
             try:
                 self.sketch().gradient(batch)
                 self._pass_through(batch)
                 self.counted.in_parts = True
-            except Exception:  # a model that fails here fails again as a whole, where the error is reported
+            except Exception:  # a faulty model fails again when it is made whole, where the error is reported
                 self.counted.in_parts = False
         return self.counted.in_parts
 
@@ -65,8 +70,13 @@ class CounterInParts(Counter):
         return self.sketch().memory(batch, data)
 
     def _pass_through(self, batch: Batch) -> None:
-        """Compute the loss by layers and by the whole model; raise Unrecordable if either needs more than a layer."""
-        deferred = DeferredModel(self.make_model, alike=True)  # any values tell layers from a model that does more
+        """Compute the loss by layers and by the whole model, and note whether the two losses
+        differ.
+
+        Raise Unrecordable if the model cannot be computed with few weights in memory at a time.
+        """
+        # Initial values need not be exact: this only checks that the layers and the model agree.
+        deferred = DeferredModel(self.make_model, alike=True)
         model = deferred.model.train()
         modules = modules_in_order(model)
         with torch.no_grad():
@@ -75,20 +85,25 @@ class CounterInParts(Counter):
                 for module in modules:
                     value = _through(module, value, deferred)
                 loss = self._loss_of(value, batch)
-            with borrowed(0, others=True), FillingWatch(deferred, max(_bytes(module) for module in modules)):
+            sizes = [sum(parameter.nbytes for parameter in module.parameters()) for module in modules]
+            with borrowed(0, others=True), FillingWatch(deferred, max(sizes)):
                 before = copied()
                 whole = self._loss_of(model(batch.inputs), batch)
                 self.note_draws(before)
             self.counted.wrong_layers = wrong_layers(model, loss, whole)
 
     def _loss_of(self, outputs: Tensor, batch: Batch) -> Tensor:
-        """Return the loss of *outputs* as in training, with gradients: a loss may ask, and draw only then."""
+        """Return the loss of *outputs* with gradients enabled, as in training. A loss may behave
+        differently when they are disabled.
+        """
         with torch.enable_grad():
             return self.loss(outputs.requires_grad_(outputs.is_floating_point()), batch.targets).detach()
 
 
 def _through(module: nn.Module, value: Tensor, deferred: DeferredModel) -> Tensor:
-    """Return the output of *module* for *value*; its parameters are there only meanwhile."""
+    """Return the output of *module* for *value*. The module's parameters are in memory only during
+    this call.
+    """
     parameters = list(module.parameters())
     deferred.fill(parameters)
     output: Tensor = module(value)
@@ -96,7 +111,3 @@ def _through(module: nn.Module, value: Tensor, deferred: DeferredModel) -> Tenso
         raise Unrecordable("a layer that returns a parameter")
     deferred.drop(parameters)
     return output
-
-
-def _bytes(module: nn.Module) -> int:
-    return sum(parameter.nbytes for parameter in module.parameters())

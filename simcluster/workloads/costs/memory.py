@@ -1,4 +1,6 @@
-"""The memory that training a model takes, counted on real or fake tensors as they are made."""
+"""The memory that training a model takes, counted on the real or fake tensors of a training
+step.
+"""
 
 from __future__ import annotations
 
@@ -11,7 +13,7 @@ from torch import Tensor, nn
 from torch.autograd.graph import saved_tensors_hooks
 
 from simcluster.workloads.data.samples import Batch, Samples
-from simcluster.workloads.layers.held import storages
+from simcluster.workloads.layers.activations import storages
 from simcluster.workloads.optimizers import MakeOptimizer
 from simcluster.workloads.saved import state_tensors
 from simcluster.workloads.steps import Loss, outputs_of, rehearsed, trainable_of
@@ -19,20 +21,22 @@ from simcluster.workloads.steps import Loss, outputs_of, rehearsed, trainable_of
 
 @dataclass(frozen=True)
 class MemoryBytes:
-    """Bytes that one node holds at one moment, each storage counted once.
+    """The bytes that one node holds at one moment. Each storage is counted once.
 
-    - *weights*: parameters and buffers of the model.
-    - *gradients*: one per trainable parameter.
-    - *optimizer*: its state after the first step.
-    - *activations*: what the forward pass saves for the backward pass, without the batch and the weights.
-    - *batch*: inputs and targets.
-    - *data*: all samples, since every node has them in memory; a mapped file's count in full, as if all were read.
-    - *messages*: what the algorithm sends, has received, or keeps besides the model.
-    - *scratch*: temporaries of an optimizer step, where the algorithm states its phases.
+    - *weights*: the parameters and buffers of the model.
+    - *gradients*: one gradient per trainable parameter.
+    - *optimizer*: the optimizer's state after the first step.
+    - *activations*: the tensors that the forward pass saves for the backward pass, without the batch
+      and the weights.
+    - *batch*: the inputs and targets of a batch.
+    - *data*: all samples, since every node has them in memory; a mapped file counts in full.
+    - *messages*: the tensors that the algorithm sends, has received, or keeps besides the model.
+    - *scratch*: the temporaries of an optimizer step, if the algorithm states its phases.
     - *captures*: copies of the last steps, from which a group continues when it loses a rank.
-    - *evaluation*: copies of the weights that are evaluated or wait for it.
+    - *evaluation*: copies of the weights that are being evaluated or wait for evaluation.
 
-    Not counted: other temporaries of operators, the framework, the operating system and the program itself.
+    Other temporaries of operators, the framework, the operating system and the program itself are
+    not counted.
     """
 
     weights: int
@@ -54,7 +58,10 @@ class MemoryBytes:
 def count_memory(
     model: nn.Module, loss: Loss, make_optimizer: MakeOptimizer, batch: Batch, data: Iterable[Samples]
 ) -> MemoryBytes:
-    """Return the memory that training *model* takes. Computes the loss of *batch* once; changes only buffers."""
+    """Return the memory that training *model* takes.
+
+    This computes the loss of *batch* once, which may change the model's buffers.
+    """
     trainable = [parameter for _, parameter in trainable_of(model)]
     activations = count_activations(model, loss, batch)
     _, optimizer, _ = rehearsed(trainable, make_optimizer, None)

@@ -1,4 +1,4 @@
-"""Sizes and costs of a workload's model, found without computing it: for `numerics: none`.
+"""Sizes and costs of a workload's model, found without computing the model, for `numerics: none`.
 
 All replicas of a workload share one sketch.
 """
@@ -14,7 +14,7 @@ from typing import Any, TypeVar
 import torch
 from torch import Tensor, nn
 
-from simcluster.errors import Problem, UsageError
+from simcluster.errors import UsageError
 from simcluster.payload import count_once
 from simcluster.process.loading import compiler_loads
 from simcluster.transport import Cost
@@ -32,8 +32,9 @@ T = TypeVar("T")
 class Sketch(Counter):
     """A Counter without values.
 
-    *names* and *parameters* are those of `Replica`, on torch's meta device, of *shapes*; *model* and *trainable* are
-    fake. Raises UsageError, naming the work, if its control flow depends on values.
+    *names* and *parameters* are like those of `Replica`, but on torch's meta device; *shapes* are
+    the parameters' shapes. *model* and *trainable* consist of fake tensors. Work whose control flow
+    depends on values raises UsageError, which names the work.
     """
 
     def __post_init__(self) -> None:
@@ -44,17 +45,23 @@ class Sketch(Counter):
         self.parameters = [count_once(meta(parameter)) for parameter in self.trainable]
         self.shapes = [parameter.shape for parameter in self.parameters]
         self._batches: dict[tuple[Samples, int], Samples] = {}
-        self._last: tuple[Batch, Cost] | None = None  # counted
+        # The last batch that was counted, and the cost of its gradient.
+        self._last: tuple[Batch, Cost] | None = None
 
     def mode(self) -> AbstractContextManager[object]:
-        """Return the mode of all work here, which may be entered again and again."""
+        """Return the torch mode for all work of this sketch. It can be entered any number of
+        times.
+        """
         with compiler_loads():
             from torch._subclasses.fake_tensor import FakeTensorMode
 
             return FakeTensorMode(allow_non_fake_inputs=True)
 
     def batch(self, samples: Samples, size: int, *, shared: bool) -> tuple[Any, Tensor]:
-        """Return inputs and targets like *size* of *samples*, without values; separate ones unless *shared*."""
+        """Return (inputs, targets) without values, like *size* of *samples*.
+
+        If *shared*, all callers get the same tensors; otherwise they are new.
+        """
         found = self._batches.get((samples, size))
         if found is None:
             found = self._batches[samples, size] = Samples(
@@ -63,13 +70,16 @@ class Sketch(Counter):
         return (found.inputs, found.targets) if shared else found.each(Tensor.detach)
 
     def gradient(self, batch: Batch) -> Cost:
-        last = self._last  # of replicas that share their tensors
+        last = self._last  # replicas that share their tensors pass the same batch again and again
         if last is None or last[0].inputs is not batch.inputs or last[0].targets is not batch.targets:
             last = self._last = batch, super().gradient(batch)
         return last[1]
 
     def output_of(self, modules: Sequence[nn.Module], which: Hashable, inputs: Tensor) -> Tensor:
-        """Return the output of *modules*, identified by *which*, for *inputs*, without values."""
+        """Return the output of *modules* for *inputs*, without values.
+
+        *which* identifies the modules.
+        """
 
         def forward() -> Tensor:
             value = self.like(inputs)
@@ -81,7 +91,9 @@ class Sketch(Counter):
         return meta(self.once(("output", which, inputs.shape, inputs.dtype), "a layer", forward))
 
     def state(self, *, stepped: bool) -> dict[str, Tensor]:
-        """Return the entries of `Replica.state`, before or after the first step."""
+        """Return the entries of `Replica.state` without values, after the first step if *stepped*,
+        otherwise before it.
+        """
         copies, optimizer, _ = self.once("step", "the optimizer", self._first_step)
         found = training_state(self.model, self.names, copies if stepped else [], optimizer)
         return {name: meta(value) for name, value in found.items()}
@@ -100,7 +112,7 @@ class Sketch(Counter):
             raise
         except Exception as error:
             found = f"none, but {what} cannot do without values ({type(error).__name__}: {error})"
-            raise UsageError(Problem("numerics", found, "real, or work that does not depend on values")) from error
+            raise UsageError("numerics", found, "real, or work that does not depend on values") from error
 
     def a_model(self) -> nn.Module:
         return self.model

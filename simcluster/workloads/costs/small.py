@@ -1,13 +1,13 @@
-"""The sketch of a small model; its work never depends on values, so its costs are counted on some.
+"""The sketch of a small model with work that never depends on values. Its costs are counted on zeros.
 
-Importing what torch needs to work without values takes longer than the work of such a model.
+To work without values, torch imports its compiler. For a small model, this takes longer than
+computing the model.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
-from dataclasses import dataclass
 from typing import TypeVar
 
 import torch
@@ -19,20 +19,23 @@ from simcluster.workloads.costs.sketch import Sketch
 T = TypeVar("T")
 
 MOST_BYTES = 2**23
-"""Limit on the weights of a small model."""
+"""The maximum size of a small model's weights."""
 
 MOST_PRODUCTS = 2**29
-"""Limit on its weights times the samples, or tokens, of a step: about 0.2 s of one core."""
+"""The maximum product of a small model's number of weights and the samples (or tokens) of a step:
+about 0.2 s on one core.
+"""
 
 
 def is_small(weights_bytes: int, samples: int) -> bool:
-    """Return whether a model with *weights_bytes* of weights is small for a batch of *samples*, or tokens."""
+    """Return whether a model with *weights_bytes* of weights is small for a batch of *samples*
+    samples or tokens.
+    """
     return weights_bytes <= MOST_BYTES and weights_bytes // 4 * samples <= MOST_PRODUCTS
 
 
-@dataclass(eq=False)
 class SmallSketch(Sketch):
-    """A Sketch with values, which nothing reads: see `Workload.value_free`."""
+    """A Sketch on real tensors; nothing reads their values. See `Workload.value_free`."""
 
     def mode(self) -> AbstractContextManager[object]:
         return nullcontext()

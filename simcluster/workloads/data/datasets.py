@@ -1,9 +1,11 @@
-"""Data sets in the forms that people have them, read into memory as `Samples`."""
+"""Data sets in their usual forms (tensors, dicts, datasets, loaders), read into memory as
+`Samples`.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Any, TypeAlias
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -19,19 +21,21 @@ from torch.utils.data import (
     default_convert,
 )
 
-from simcluster.errors import Problem, UsageError
+from simcluster.errors import UsageError
 from simcluster.workloads.data.samples import Samples
 
-Data: TypeAlias = (
+Data = (
     Samples | tuple[Tensor, Tensor] | Mapping[str, Tensor] | Sequence[Any] | Dataset[Any] | DataLoader[Any]
     | Iterable[Any]
 )  # fmt: skip
-"""Two tensors; tensors by name; a list or map-style dataset of (input, target) pairs or dicts; a DataLoader of one; an
-iterable set of such items.
+"""The forms of a data set: two tensors; a mapping of tensors by name; a list or map-style dataset
+of (input, target) pairs or dicts; a DataLoader of such a dataset; or an iterable set of such items.
 """
 
 TARGETS = ("labels", "label", "targets", "target", "y")
-"""The names of the field that has a dict's targets, the first that is there."""
+"""The names by which a field of a dict is recognised as the targets; the first name that is present
+is used.
+"""
 
 FORMS = (
     "(inputs, targets), tensors by name, a list, a TensorDataset or a dataset with __len__ and __getitem__, "
@@ -49,25 +53,33 @@ def is_iterable_only(data: object) -> bool:
 
 
 def as_samples(data: Data, name: str = "train", *, own_loss: bool = False) -> Samples:
-    """Return *data* as tensors on the CPU. Raises UsageError, under the key *name*, if it is not a data set.
+    """Return *data* as tensors on the CPU.
 
-    A map-style dataset is read once, item by item, and stacked: it must fit in memory, and random transforms are drawn
-    once, not once per pass. A DataLoader counts as its dataset and its *collate_fn*, which is called once, with all
-    items. *own_loss*: the model computes its loss, so it takes every field of a dict.
+    Raise UsageError, under the key *name*, if *data* is not a data set or is empty, or if inputs
+    and targets differ in number.
+
+    A map-style dataset is read once, item by item, and its items are stacked: it must fit in
+    memory, and random transforms are drawn once, not once per pass. If *data* is a DataLoader, only
+    its dataset and its *collate_fn* are used; a custom *collate_fn* is called once, with all items.
+    *own_loss*: whether the model computes its loss, so that all fields of a dict are inputs.
     """
     samples = _read(data, name, own_loss)
     if any(tensor.dim() == 0 for tensor in samples.tensors) or len({len(tensor) for tensor in samples.tensors}) > 1:
         expected = "as many inputs as targets, counted by their first dimension"
-        raise UsageError(Problem(name, samples.shapes(), expected))
+        raise UsageError(name, samples.shapes(), expected)
     if len(samples) == 0:
-        raise UsageError(Problem(name, "0 samples", "at least one"))
+        raise UsageError(name, "0 samples", "at least one")
     return samples
 
 
 def of_items(items: Sequence[Any], name: str, *, own_loss: bool = False, what: str = "a list") -> Samples:
-    """Return *items*, (input, target) pairs or dicts, stacked; *what* they are of, for errors."""
+    """Stack *items*, which are (input, target) pairs or dicts, and return them as samples. Raise
+    UsageError if there are none or they do not stack.
+
+    *what* names their source in errors.
+    """
     if not items:
-        raise UsageError(Problem(name, "0 samples", "at least one"))
+        raise UsageError(name, "0 samples", "at least one")
     return _Items(name, what).samples(items, own_loss)
 
 
@@ -83,32 +95,38 @@ def _read(data: Any, name: str, own_loss: bool) -> Samples:
         return Samples(pair[0].detach(), pair[1].detach())
     if isinstance(pair, tuple):
         found = f"{len(pair)} parts: {_kinds(pair)}"
-        raise UsageError(Problem(name, found, "two tensors, inputs and targets; or a list of (input, target) pairs"))
+        raise UsageError(name, found, "two tensors, inputs and targets; or a list of (input, target) pairs")
     if isinstance(pair, type) or not (hasattr(pair, "__len__") and hasattr(pair, "__getitem__")):
-        raise UsageError(Problem(name, type(pair).__name__, FORMS))
+        raise UsageError(name, type(pair).__name__, FORMS)
     what = "a list" if isinstance(pair, list) else type(pair).__name__
     return of_items(_items_of(pair, name), name, own_loss=own_loss, what=what)
 
 
 def _items_of(dataset: Any, name: str) -> list[Any]:
-    """Return all items of *dataset*. Raise UsageError with the number of the one that raises."""
+    """Return all items of *dataset*.
+
+    If reading an item raises, raise UsageError with the item's number.
+    """
     items = []
     for number in range(len(dataset)):
         try:
             items.append(dataset[number])
         except Exception as error:
             found = f"item {number} of {type(dataset).__name__}, which raises {type(error).__name__}: {error}"
-            raise UsageError(Problem(name, found, f"an item for each number below {len(dataset)}")) from error
+            raise UsageError(name, found, f"an item for each number below {len(dataset)}") from error
     return items
 
 
 def collate_of(loader: DataLoader[Any], name: str) -> Callable[[list[Any]], Any] | None:
-    """Return the *collate_fn* of *loader*; None for torch's own. Raise UsageError if it samples in a way of its own."""
+    """Return the *collate_fn* of *loader*, or None for torch's default.
+
+    Raise UsageError for a custom sampler.
+    """
     expected = "loader.dataset, or a DataLoader without a sampler: `partition` says which rank has which samples"
     for sampler, usual in ((loader.batch_sampler, BatchSampler), (loader.sampler, (SequentialSampler, RandomSampler))):
         is_iterable = isinstance(loader.dataset, IterableDataset)
         if sampler is not None and not is_iterable and not isinstance(sampler, usual):
-            raise UsageError(Problem(name, f"a DataLoader with a {type(sampler).__name__}", expected))
+            raise UsageError(name, f"a DataLoader with a {type(sampler).__name__}", expected)
     return None if loader.collate_fn in (default_collate, default_convert) else loader.collate_fn
 
 
@@ -121,7 +139,9 @@ def _of_loader(loader: DataLoader[Any], name: str, own_loss: bool) -> Samples:
 
 
 def collated(collate: Callable[[list[Any]], Any], items: list[Any], name: str, *, own_loss: bool) -> Samples:
-    """Return *items* as *collate* makes one batch of them."""
+    """Return the samples that *collate* makes of all *items*. Raise UsageError if it returns
+    neither a pair of tensors nor a dict of tensors.
+    """
     found = collate(items)
     if isinstance(found, Mapping):
         return _of_fields(found, name, own_loss)
@@ -130,15 +150,17 @@ def collated(collate: Callable[[list[Any]], Any], items: list[Any], name: str, *
         if isinstance(inputs, (Tensor, dict)):
             return Samples(inputs, found[1])
     expected = "a pair of tensors, inputs and targets, or a dict of tensors"
-    raise UsageError(Problem(name, f"a collate_fn that returns a {type(found).__name__}", expected))
+    raise UsageError(name, f"a collate_fn that returns a {type(found).__name__}", expected)
 
 
 def _of_fields(fields: Mapping[str, Any], name: str, own_loss: bool) -> Samples:
-    """Return tensors by name; with *own_loss* the model takes them all."""
+    """Return samples of *fields*, a mapping from names to tensors. If *own_loss*, all fields are
+    inputs.
+    """
     wrong = [key for key, value in fields.items() if not isinstance(value, Tensor)]
     if wrong or not fields:
         found = f"{', '.join(f'{key}: {type(fields[key]).__name__}' for key in wrong[:3])}" if wrong else "no field"
-        raise UsageError(Problem(name, found, "tensors by name, with one row per sample"))
+        raise UsageError(name, found, "tensors by name, with one row per sample")
     tensors = {str(key): value.detach() for key, value in fields.items()}
     field = next((key for key in TARGETS if key in tensors), None)
     if own_loss:
@@ -146,12 +168,14 @@ def _of_fields(fields: Mapping[str, Any], name: str, own_loss: bool) -> Samples:
     inputs = {key: tensor for key, tensor in tensors.items() if key != field}
     if field is None or not inputs:
         found, expected = f"the fields {', '.join(tensors)}", f"inputs, and targets called {' or '.join(TARGETS)}"
-        raise UsageError(Problem(name, found, f"{expected}; or loss=None, if the model returns its loss"))
+        raise UsageError(name, found, f"{expected}; or loss=None, if the model returns its loss")
     return Samples(inputs, tensors[field])
 
 
 class _Items:
-    """Items of *what* under the key *name*, to be stacked."""
+    """A reader that stacks items. Errors have the key *name*, and call the source of the items
+    *what*.
+    """
 
     def __init__(self, name: str, what: str) -> None:
         self._name, self._what = name, what
@@ -194,7 +218,7 @@ class _Items:
 
     def _wrong(self, why: str) -> UsageError:
         expected = "(input, target) pairs or dicts of numbers, all of one shape; or a DataLoader whose collate_fn pads"
-        return UsageError(Problem(self._name, f"{self._what} whose items do not stack ({why})", expected))
+        return UsageError(self._name, f"{self._what} whose items do not stack ({why})", expected)
 
 
 def _kinds(parts: Sequence[Any]) -> str:

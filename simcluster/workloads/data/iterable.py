@@ -1,4 +1,6 @@
-"""Iterable sets of samples: read in order and dealt out by number, so never whole in memory."""
+"""Iterable sets of samples. They are read in order and dealt to ranks by number, so that they are
+never whole in memory.
+"""
 
 from __future__ import annotations
 
@@ -10,18 +12,20 @@ import numpy as np
 import torch
 from torch.utils.data import DataLoader
 
-from simcluster.errors import Problem, UsageError
+from simcluster.errors import UsageError
 from simcluster.workloads.data.datasets import FORMS, collate_of, collated, of_items
 from simcluster.workloads.data.partition import Indices
 from simcluster.workloads.data.samples import Batch, Samples
 
 
 class IterableData:
-    """An iterable set of (input, target) pairs or dicts, read pass after pass in its own order.
+    """An iterable set of (input, target) pairs or dicts, which is read pass after pass in its own
+    order.
 
-    The joined batch of step s is the next items after those of step s - 1, and each rank has its slice of it: N ranks
-    train on what one process would. Every rank reads all items and keeps its own; a run that resumes reads them again
-    up to its place. So each pass must yield the same items, which is checked for the first *looked_at*.
+    The joined batch of step s consists of the items after those of step s - 1. Each rank takes a
+    slice of it, so N ranks train on the same samples as one process. Every rank reads all items and
+    keeps those of its slice. A run that resumes reads the items again up to its step, so each pass
+    must yield the same items; this is checked for the first *looked_at* items.
     """
 
     def __init__(self, data: Any, name: str, looked_at: int, *, own_loss: bool = False) -> None:
@@ -31,17 +35,17 @@ class IterableData:
         self._data = of_loader
         if iter(self._data) is self._data:
             found = f"a {type(self._data).__name__}, an iterator, which can be read only once"
-            raise UsageError(Problem(name, found, FORMS))
+            raise UsageError(name, found, FORMS)
         self.head = self._samples(list(islice(self._data, looked_at)))
         again = self._samples(list(islice(self._data, looked_at)))
         pairs = zip(self.head.tensors, again.tensors, strict=True)
         if len(again) != len(self.head) or not all(a.is_meta or torch.equal(a, b) for a, b in pairs):
             found = f"a {type(self._data).__name__} whose second pass yields other items than its first"
             expected = "the same in each pass, as every rank and a run that resumes read it again: seed it in __iter__"
-            raise UsageError(Problem(name, found, expected))
+            raise UsageError(name, found, expected)
 
     def batches(self, rank: int, sizes: Sequence[int], steps: int, first: int = 0) -> Iterator[Batch]:
-        """Yield batches *first* to *steps* of *rank*, where the batches of all ranks have *sizes*."""
+        """Yield batches *first* to *steps* - 1 of *rank*; *sizes* are the batch sizes of all ranks."""
         if first >= steps:
             return
         items, size = self._items(), sizes[rank]
@@ -59,7 +63,7 @@ class IterableData:
                 found = True
                 yield item
             if not found:
-                raise UsageError(Problem(self._name, "a pass without an item", "the same items in each pass"))
+                raise UsageError(self._name, "a pass without an item", "the same items in each pass")
 
     def _samples(self, items: list[Any]) -> Samples:
         if self._collate is not None and items:

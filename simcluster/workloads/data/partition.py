@@ -1,28 +1,32 @@
-"""Partitions of the samples into one shard per rank: disjoint, complete and never empty.
+"""Partitions of the samples into disjoint shards that cover all samples. No shard is empty.
 
-Both functions return one sorted array of sample numbers per shard.
+`iid` and `dirichlet` return one sorted array of sample numbers per shard.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, TypeAlias
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
-from simcluster.errors import Problem, UsageError
+from simcluster.errors import UsageError
 
-Indices: TypeAlias = npt.NDArray[np.int64]
+Indices = npt.NDArray[np.int64]
 
-Partition: TypeAlias = Callable[..., list[Indices]]
-"""Called as partition(targets, shards, rng=rng): `iid`, `partial(dirichlet, alpha=0.5)`, or your own."""
+Partition = Callable[..., list[Indices]]
+"""A function that is called as partition(targets, shards, rng=rng), such as `iid` or
+`partial(dirichlet, alpha=0.5)`.
+"""
 
 
 def iid(labels: npt.NDArray[Any], shards: int, rng: np.random.Generator) -> list[Indices]:
-    """Shuffle and deal evenly: shard sizes differ by at most one. Only the number of *labels* counts.
+    """Shuffle the samples and deal them evenly: shard sizes differ by at most one.
 
-    Raises UsageError if there are fewer samples than shards.
+    The values of *labels* do not matter.
+
+    Raise UsageError if *shards* is below 1 or above the number of samples.
     """
     _check_enough(len(labels), shards, 1)
     return [np.sort(part) for part in np.array_split(rng.permutation(len(labels)), shards)]
@@ -31,20 +35,22 @@ def iid(labels: npt.NDArray[Any], shards: int, rng: np.random.Generator) -> list
 def dirichlet(
     labels: npt.NDArray[Any], shards: int, alpha: float, rng: np.random.Generator, at_least: int = 1
 ) -> list[Indices]:
-    """Deal each class in proportions drawn from Dirichlet(*alpha*): near 0 few classes per shard, far above 1 all.
+    """Deal the samples of each class to the shards in proportions drawn from Dirichlet(*alpha*).
+
+    If alpha is near 0, a shard has few classes; if it is far above 1, a shard has all of them.
 
     From Hsu, Qi, Brown 2019, "Measuring the effects of non-identical data distribution for federated visual
     classification". A shard with fewer than *at_least* samples is filled up from the largest shard.
 
-    Raises UsageError unless *labels* is a 1-D array of integers with at least *shards* * *at_least* entries, and
-    *alpha* > 0.
+    Raise UsageError unless *shards* is at least 1, *labels* is a 1-D array of integers with at
+    least *shards* * *at_least* entries, and *alpha* is finite and above 0.
     """
     if labels.ndim != 1 or labels.dtype.kind not in "iu":
         found = f"targets of {labels.dtype} and shape {labels.shape}"
-        raise UsageError(Problem("partition", found, "integer class labels, one per sample; or use iid"))
+        raise UsageError("partition", found, "integer class labels, one per sample; or use iid")
     _check_enough(len(labels), shards, at_least)
     if not 0 < alpha < np.inf:
-        raise UsageError(Problem("alpha", repr(alpha), "a finite number above 0"))
+        raise UsageError("alpha", repr(alpha), "a finite number above 0")
     pieces: list[list[Indices]] = [[] for _ in range(shards)]
     for label in np.unique(labels):
         members = rng.permutation(np.flatnonzero(labels == label))
@@ -59,14 +65,16 @@ def dirichlet(
 
 def _check_enough(samples: int, shards: int, at_least: int) -> None:
     if shards < 1:
-        raise UsageError(Problem("partition", f"{shards} shards", "at least one"))
+        raise UsageError("partition", f"{shards} shards", "at least one")
     if samples < shards * at_least:
         expected = f"at least {shards * at_least}, {at_least} for each of {shards} shards"
-        raise UsageError(Problem("partition", f"{samples} samples", expected))
+        raise UsageError("partition", f"{samples} samples", expected)
 
 
 def _level_up(shards: list[Indices], at_least: int) -> None:
-    """Move samples from the largest shards to those below *at_least*, in place; ties go to the first."""
+    """Move samples, in place, from the largest shards to the shards with fewer than *at_least*.
+    Among equal shards, take the first.
+    """
     sizes = [len(shard) for shard in shards]
     while min(sizes) < at_least:
         taker, donor = sizes.index(min(sizes)), sizes.index(max(sizes))

@@ -1,4 +1,4 @@
-"""Training data in memory: inputs and targets as tensors, and the batches cut from them."""
+"""Data in memory: inputs and targets as tensors, and the batches taken from them."""
 
 from __future__ import annotations
 
@@ -12,14 +12,17 @@ import torch
 from torch import Tensor
 
 HASHED_BYTES = 4 * 1024**2
-"""About the most of a tensor that is hashed: that takes milliseconds."""
+"""The approximate number of bytes of a large tensor that are hashed, so that hashing takes only
+milliseconds.
+"""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Samples:
-    """*inputs* (samples, ...) and *targets* (samples, ...), in memory.
+    """Samples in memory: *inputs* of shape (samples, ...) and *targets* of shape (samples, ...).
 
-    *inputs* is a tensor, or a mapping of tensors by the names of the model's arguments; *targets* may be one of those.
+    *inputs* is a tensor, or a mapping from the names of the model's arguments to tensors; *targets*
+    may be one of these tensors.
     """
 
     inputs: Any
@@ -30,14 +33,16 @@ class Samples:
 
     @property
     def tensors(self) -> list[Tensor]:
-        """All tensors, each once: the inputs, then the targets."""
+        """All distinct tensors: the inputs, then the targets."""
         inputs = self.inputs.values() if isinstance(self.inputs, Mapping) else [self.inputs]
         return list({id(tensor): tensor for tensor in (*inputs, self.targets)}.values())
 
     def each(self, function: Callable[..., Tensor], *others: Samples) -> tuple[Any, Tensor]:
-        """Return (inputs, targets) with *function* of each tensor, and of that in its place in each of *others*.
+        """Apply *function* to each tensor and its counterparts in *others*; return the results as
+        (inputs, targets).
 
-        It is called once for each tensor: targets that are one of the inputs stay that one.
+        The function is called once per tensor, so if the targets are one of the inputs, this is
+        also true of the results.
         """
         found = {
             id(tensors[0]): function(*tensors)
@@ -52,14 +57,17 @@ class Samples:
         return Samples(*self.each(lambda tensor: tensor[:count]))
 
     def to(self, device: torch.device) -> Self:
-        """Return the samples on *device*; these if they are there."""
+        """Return the samples on *device*, or self if all tensors are there already."""
         if all(tensor.device == device for tensor in self.tensors):
             return self
         inputs, targets = self.each(lambda tensor: tensor.to(device, non_blocking=True))
         return replace(self, inputs=inputs, targets=targets)
 
     def digest(self) -> str:
-        """Return a hash of names, shapes and contents; of a large tensor, of rows from the first to the last."""
+        """Return a hash of names, shapes and contents.
+
+        For a large tensor, only evenly spaced rows are hashed.
+        """
         names = list(self.inputs) if isinstance(self.inputs, Mapping) else []
         found = hashlib.sha256(repr(names).encode())
         for tensor in self.tensors:
@@ -73,7 +81,7 @@ class Samples:
         return found.hexdigest()
 
     def shapes(self) -> str:
-        """Return the shapes in words, for errors."""
+        """Return a description of the shapes of inputs and targets, for errors."""
         inputs = self.inputs
         if not isinstance(inputs, Mapping):
             return f"inputs of shape {tuple(inputs.shape)} and targets of {tuple(self.targets.shape)}"
@@ -84,15 +92,15 @@ class Samples:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Batch(Samples):
-    """*inputs* (batch, ...) and *targets* (batch, ...); *step* counts a rank's batches from 0."""
+    """The samples of one training step of a rank; *step* counts the rank's batches from 0."""
 
     step: int = 0
 
 
 class BatchSizes(tuple[int, ...]):
-    """The samples of a batch, by rank; one object for all replicas of a simulation."""
+    """The number of samples in each rank's batch. All replicas of a simulation share one object."""
 
     @cached_property
     def total(self) -> int:
-        """The samples of a batch that joins those of all ranks."""
+        """The number of samples in the batches of all ranks together."""
         return sum(self)

@@ -1,4 +1,6 @@
-"""The batches that a rank draws from its shard, and those of all ranks joined."""
+"""The batches that a rank draws from its shard, the joined batches of all ranks, and
+micro-batches.
+"""
 
 from __future__ import annotations
 
@@ -14,10 +16,11 @@ from simcluster.workloads.data.samples import Batch, Samples
 def stream(
     train: Samples, shard: Indices, seed: int, rank: int, size: int, steps: int, first: int = 0
 ) -> Iterator[Batch]:
-    """Yield batches *first* to *steps* of *size* samples of *shard*, the same ones for each seed and rank.
+    """Yield batches *first* to *steps* - 1, each with *size* samples of *shard*. *seed* and *rank*
+    determine all batches.
 
-    Each pass over the shard is reshuffled. A batch may span two passes, so all batches have one size and the use of
-    samples differs by at most one.
+    Each pass over the shard is reshuffled. A batch may span two passes, so all batches have the
+    same size, and samples differ by at most one in how often they are used.
     """
     rng = numpy_stream(seed, "batches", str(rank))
     order = torch.from_numpy(rng.permutation(shard))
@@ -33,14 +36,17 @@ def stream(
 
 
 def joined(streams: Iterable[Iterator[Batch]]) -> Iterator[Batch]:
-    """Yield the batches of all *streams* at each step as one, in their order."""
+    """For each step, yield one batch that joins the batches of all *streams* in their order."""
     for batches in zip(*streams, strict=True):
         inputs, targets = batches[0].each(lambda *parts: torch.cat(parts), *batches[1:])
         yield Batch(inputs, targets, batches[0].step)
 
 
 def micro_batches(batch: Batch, count: int) -> list[Batch]:
-    """Cut *batch* into *count* micro-batches of one size, in order. Raises ValueError if it does not divide."""
+    """Split *batch* into *count* micro-batches of equal size, in order.
+
+    Raise ValueError if the size of *batch* is not a multiple of *count*.
+    """
     if len(batch) % count:
         raise ValueError(f"a batch of {len(batch)} does not divide into {count} micro-batches of one size")
     size = len(batch) // count

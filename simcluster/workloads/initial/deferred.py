@@ -1,7 +1,9 @@
-"""A model whose parameters take no memory until they are needed; each then has the bits that a whole model begins with.
+"""A model with parameters that take no memory until they are needed.
 
-An absent parameter is a tensor with a shape, and a storage of no bytes. torch may end the process that reads one,
-so `RefusingWatch` is entered where a model's own code could.
+Each parameter then gets the same bits as if the whole model had been made at once.
+
+An absent parameter is a tensor with a shape and a storage of no bytes. Reading it may crash the
+process, so `RefusingWatch` is entered where a model's own code could read absent parameters.
 """
 
 from __future__ import annotations
@@ -12,20 +14,20 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 from torch.utils import swap_tensors
-from torch.utils._pytree import tree_leaves
 
 from simcluster.compute import HOST
 from simcluster.workloads.global_rng import borrowed
 from simcluster.workloads.initial.tape import StoragePlace, Tape, Unrecordable
-from simcluster.workloads.operator_watch import OperatorWatch
+from simcluster.workloads.operator_watch import OperatorWatch, tensors_in
 from simcluster.workloads.weights_file import WeightsFile
 
 
 class DeferredModel:
-    """*model*, made by *make_model* under a tape; parameters are absent, everything else is there, on *device*.
+    """A *model* that *make_model* makes under a tape. Its trainable parameters are absent; all its
+    other tensors are present on *device*.
 
-    *alike*: random values are not those that the model begins with, but like them (see Tape), and made much faster.
-    Raises Unrecordable if the model cannot be made so.
+    *alike*: whether random initial values need only have the right distribution, which is much
+    faster. See `Tape`. Raise Unrecordable if the tape cannot replay how the model is made.
     """
 
     def __init__(
@@ -43,7 +45,9 @@ class DeferredModel:
                 raise Unrecordable(f"{type(error).__name__}: {error}") from error
 
     def value(self, parameter: Tensor) -> Tensor:
-        """Return the values of *parameter*; if it is absent, a new tensor with its initial ones."""
+        """Return *parameter*, detached; if it is absent, return a new tensor with the parameter's
+        initial values.
+        """
         if id(parameter) not in self._places or is_present(parameter):
             return parameter.detach()
         if id(parameter) in self._saved:
@@ -55,12 +59,14 @@ class DeferredModel:
             return self._tape.value(self._places[id(parameter)])
 
     def begin_with(self, file: WeightsFile, parameters: Mapping[int, Tensor]) -> None:
-        """Make the values in *file* the initial ones of *parameters*, given by their places there."""
+        """Make the values in *file* the initial values of *parameters*, which are keyed by their
+        index in the file.
+        """
         self._saved |= {id(parameter): (file, place) for place, parameter in parameters.items()}
         self.drop(parameters.values())
 
     def fill(self, parameters: Iterable[Tensor]) -> None:
-        """Give those of *parameters* that are absent their initial values."""
+        """Allocate those of *parameters* that are absent, and give them their initial values."""
         for parameter in parameters:
             if not is_present(parameter):
                 initial = self.value(parameter)
@@ -68,7 +74,9 @@ class DeferredModel:
                 parameter.detach().copy_(initial)
 
     def drop(self, parameters: Iterable[Tensor]) -> None:
-        """Free the memory of those of *parameters* whose initial values can be made again."""
+        """Free the memory of those of *parameters* that are trainable and whose initial values can
+        be made again.
+        """
         for parameter in parameters:
             if id(parameter) in self._places and parameter.requires_grad:
                 release(parameter)
@@ -79,7 +87,7 @@ class DeferredModel:
         others = [tensor for tensor in self._tape.alive if id(tensor) not in known]
         others += [buffer for buffer in self.model.buffers() if buffer.is_meta]
         others = list({id(tensor): tensor for tensor in others}.values())
-        self._tape.forget()  # a tensor that is watched cannot be swapped
+        self._tape.forget()  # torch refuses to swap a tensor with a weak reference to it
         places = [self._tape.place(parameter) for parameter in parameters]
         if len({place.storage for place in places}) < len(places):
             raise Unrecordable("parameters that share memory")
@@ -100,17 +108,20 @@ class DeferredModel:
 
 
 class RefusingWatch(OperatorWatch):  # type: ignore[no-untyped-call]
-    """Raises Unrecordable for an operator that would read an absent tensor."""
+    """A watch that raises Unrecordable for an operator that would read an absent tensor."""
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        given = [leaf for leaf in tree_leaves((args, kwargs)) if isinstance(leaf, Tensor)]
-        if not func.is_view and not all(is_present(tensor) for tensor in given):
+        if not func.is_view and not all(map(is_present, tensors_in((args, kwargs)))):
             raise Unrecordable(f"{func} of a parameter that is not there")
         return func(*args, **(kwargs or {}))
 
 
 class FillingWatch(OperatorWatch):
-    """Fills each parameter of *deferred* that an operator takes; frees others, the oldest first, above *most_bytes*."""
+    """A watch that fills the absent parameters of *deferred* before an operator takes them.
+
+    While they take more than *most_bytes*, it frees parameters that the operator does not take,
+    oldest first.
+    """
 
     def __init__(self, deferred: DeferredModel, most_bytes: int) -> None:
         super().__init__()  # type: ignore[no-untyped-call]
@@ -119,8 +130,7 @@ class FillingWatch(OperatorWatch):
         self._filled: dict[int, Tensor] = {}
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        given = [leaf for leaf in tree_leaves((args, kwargs)) if isinstance(leaf, Tensor)]
-        taken = {tensor.untyped_storage()._cdata for tensor in given}
+        taken = {tensor.untyped_storage()._cdata for tensor in tensors_in((args, kwargs))}
         missing = {key: self._owner[key] for key in taken if key in self._owner and not is_present(self._owner[key])}
         self._deferred.fill(missing.values())
         self._filled |= missing
@@ -132,12 +142,12 @@ class FillingWatch(OperatorWatch):
 
 
 def is_present(tensor: Tensor) -> bool:
-    """Return whether *tensor* has its memory."""
+    """Return whether *tensor* has memory for its values."""
     return not tensor.numel() or tensor.is_meta or tensor.untyped_storage().nbytes() > 0
 
 
 def allocate(parameter: Tensor) -> None:
-    """Give an absent *parameter* its memory, without values."""
+    """Allocate the memory of *parameter* if it is absent; its values are then undefined."""
     if not is_present(parameter):
         parameter.untyped_storage().resize_(parameter.nbytes)
 

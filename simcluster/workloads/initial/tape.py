@@ -1,10 +1,13 @@
-"""A tape of the operators that made a model's tensors: it gives any of them its values, without making the others.
+"""A tape that records the operators that make a model's tensors.
 
-Under a tape, new tensors are on torch's meta device, without memory. A random operator still runs once, on a temporary
-tensor, so that torch's generator advances as it would have, and is replayed from the generator's state at that time.
+It can compute any single tensor without making the others.
 
-A tape of values *alike* leaves that out, and repeats a few draws instead of making all of them: for work that is tried
-rather than trained, drawing would take most of the time.
+Under a tape, new tensors are on torch's meta device, without memory. A random operator still runs
+once, on a temporary tensor, so that torch's generator advances as usual; a replay starts from the
+generator's state before that run.
+
+With *alike*, the tape skips that run, and a replay repeats a few draws instead of drawing every
+number. This is for weights that are never trained: drawing them would take most of the time.
 """
 
 from __future__ import annotations
@@ -18,10 +21,10 @@ from typing import Any, Final, Self
 import torch
 from torch import Tensor
 from torch.overrides import TorchFunctionMode
-from torch.utils._pytree import tree_leaves, tree_map
+from torch.utils._pytree import tree_leaves, tree_map, tree_map_only
 from torch.utils.weak import WeakIdKeyDictionary
 
-from simcluster.workloads.operator_watch import OperatorWatch
+from simcluster.workloads.operator_watch import OperatorWatch, tensors_in
 
 _META: Final = torch.device("meta")
 
@@ -40,19 +43,25 @@ _IGNORES_VALUES: Final = frozenset(
         "randint_like",
     )
 )
-"""Random operators whose draws depend on no value of their one tensor."""
+"""The random operators that take one tensor and draw independently of its values."""
 
 _DRAWN_ALIKE: Final = 65_521
-"""Draws before they repeat: a prime, so that the rows of a matrix differ."""
+"""The number of random values after which they repeat. It is prime, so that the rows of a matrix
+differ.
+"""
 
 
 class Unrecordable(Exception):
-    """An operator that a tape cannot replay to the bit."""
+    """The error for an operator that a tape cannot replay to the bit, or for a model that cannot be
+    deferred.
+    """
 
 
 @dataclass(frozen=True)
 class StoragePlace:
-    """A tensor as a part of the storage of this number."""
+    """The place of a tensor: the number of its *storage* on the tape, and its layout within that
+    storage.
+    """
 
     storage: int
     dtype: torch.dtype
@@ -63,7 +72,12 @@ class StoragePlace:
 
 @dataclass(frozen=True)
 class _TapeEntry:
-    """A call of *func* whose tensors are places; *drawn_from* is the generator's state if it draws."""
+    """A recorded call of *func*, with a StoragePlace in place of each tensor in its arguments.
+
+    *made*: its outputs; *touched*: the storages that it reads or writes.
+
+    *drawn_from*: the generator's state before the call, if it draws.
+    """
 
     func: Callable[..., Any]
     args: Any
@@ -74,7 +88,9 @@ class _TapeEntry:
 
 
 class _CpuAnswers(TorchFunctionMode):
-    """Answers that tensors are on the CPU: some initializers leave out their work on the meta device."""
+    """A mode that makes tensors claim to be on the CPU, since some initializers do nothing on the
+    meta device.
+    """
 
     _ANSWERS: Final = {
         getattr(Tensor, name).__get__: answer
@@ -86,9 +102,12 @@ class _CpuAnswers(TorchFunctionMode):
 
 
 class Tape(OperatorWatch):
-    """Records what this thread makes while entered. The caller must have borrowed torch's generator.
+    """A record of how this thread makes tensors while the tape is entered.
 
-    *alike*: random values only have the distribution that they should have, and are the same at every replay.
+    The caller must have borrowed torch's generator.
+
+    *alike*: whether random values need only have the right distribution. Even then, every replay
+    gives the same values.
     """
 
     def __init__(self, *, alike: bool = False) -> None:
@@ -97,7 +116,7 @@ class Tape(OperatorWatch):
         self._entries: list[_TapeEntry] = []
         self._writers: defaultdict[int, list[int]] = defaultdict(list)
         self._numbers: dict[int, int] = {}
-        self._storages: list[torch.UntypedStorage] = []  # kept alive, so that no address is reused
+        self._storages: list[torch.UntypedStorage] = []  # kept alive so that no address is reused
         self._constants: dict[int, torch.UntypedStorage] = {}
         self._made: Any = WeakIdKeyDictionary()
         self._claims = _CpuAnswers()
@@ -105,7 +124,7 @@ class Tape(OperatorWatch):
 
     @property
     def alive(self) -> list[Tensor]:
-        """The tensors made without values that something still refers to."""
+        """The tensors that were made under this tape and that something still refers to."""
         return list(self._made.keys())
 
     def forget(self) -> None:
@@ -122,8 +141,12 @@ class Tape(OperatorWatch):
         return StoragePlace(number, tensor.dtype, tuple(tensor.shape), tensor.stride(), int(tensor.storage_offset()))
 
     def value(self, place: StoragePlace) -> Tensor:
-        """Return a new tensor with the values that the one at *place* had at the end of the tape."""
-        wanted, found, numbers = [place.storage], {place.storage}, set[int]()
+        """Replay the calls that *place* depends on; return a new tensor with the values that the
+        tensor at *place* had at the end of the tape.
+        """
+        wanted = [place.storage]
+        found = {place.storage}
+        numbers = set[int]()
         while wanted:
             for number in self._writers[wanted.pop()]:
                 numbers.add(number)
@@ -147,9 +170,8 @@ class Tape(OperatorWatch):
             func = partial(_drawn_alike, func)
         elif entry.drawn_from is not None:
             torch.default_generator.set_state(entry.drawn_from)
-        args, kwargs = tree_map(lambda leaf: _put(leaf, real), (entry.args, entry.kwargs))
-        outputs = [leaf for leaf in tree_leaves(func(*args, **kwargs)) if isinstance(leaf, Tensor)]
-        for made, output in zip(entry.made, outputs, strict=True):
+        args, kwargs = tree_map_only(StoragePlace, lambda place: _view(place, real), (entry.args, entry.kwargs))
+        for made, output in zip(entry.made, tensors_in(func(*args, **kwargs)), strict=True):
             real.setdefault(made.storage, _laid_out(output, made).untyped_storage())
 
     def __enter__(self) -> Self:
@@ -164,7 +186,7 @@ class Tape(OperatorWatch):
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         kwargs = kwargs or {}
-        given = [leaf for leaf in tree_leaves((args, kwargs)) if isinstance(leaf, Tensor)]
+        given = tensors_in((args, kwargs))
         if not any(tensor.is_meta for tensor in given) and (given or not _makes_on_cpu(func, kwargs)):
             device = kwargs.get("device")
             if device is None or torch.device(device).type != "meta":
@@ -174,13 +196,13 @@ class Tape(OperatorWatch):
         draws = torch.Tag.nondeterministic_seeded in func.tags
         _check(func, args, kwargs, given, draws)
         before = torch.default_generator.get_state() if draws else None
-        if draws and not self._alike:  # for the generator alone
+        if draws and not self._alike:  # run it once on the CPU, only to advance the generator
             drawn, named = tree_map(self._temporary, (args, kwargs))
             func(*drawn, **{**named, **_on(func, kwargs, "cpu")})
         stated = tree_map(self._place_of, (args, kwargs))
         shadows, named = tree_map(_shadow, (args, kwargs))
         result = func(*shadows, **{**named, **_on(func, kwargs, "meta")})
-        outputs = [leaf for leaf in tree_leaves(result) if isinstance(leaf, Tensor)]
+        outputs = tensors_in(result)
         read = {leaf.storage for leaf in tree_leaves(stated) if isinstance(leaf, StoragePlace)}
         made = [self.place(output) for output in outputs]
         for output in outputs:
@@ -195,7 +217,12 @@ class Tape(OperatorWatch):
         return result
 
     def _temporary(self, leaf: Any) -> Any:
-        """Return a tensor to draw into, always in the same memory: an operator that draws has only one."""
+        """Return a CPU tensor like *leaf* to draw into, or *leaf* itself if it is not a tensor; a
+        device becomes the CPU.
+
+        All these tensors share one memory, which is enough since a random operator takes one
+        tensor.
+        """
         if not isinstance(leaf, Tensor):
             return torch.device("cpu") if isinstance(leaf, torch.device) else leaf
         extent = 1 + sum((size - 1) * stride for size, stride in zip(leaf.shape, leaf.stride(), strict=True))
@@ -204,7 +231,11 @@ class Tape(OperatorWatch):
         return torch.empty(0, dtype=leaf.dtype).set_(self._scratch.untyped_storage(), 0, leaf.shape, leaf.stride())
 
     def _place_of(self, leaf: Any) -> Any:
-        """Return the place of a tensor; one with values is kept as a constant."""
+        """Return the place of *leaf*, or *leaf* itself if it is not a tensor; a device becomes the
+        CPU.
+
+        A tensor that has values is copied, and the copy is kept as a constant of the tape.
+        """
         if not isinstance(leaf, Tensor):
             return torch.device("cpu") if isinstance(leaf, torch.device) else leaf
         if leaf.is_meta:
@@ -216,7 +247,7 @@ class Tape(OperatorWatch):
 
 
 def _written(func: Any, stated: Sequence[Any]) -> set[int]:
-    """Return the storages that *func* overwrites."""
+    """Return the numbers of the storages that *func* writes to according to its schema."""
     pairs = [
         (argument.alias_info, leaf)
         for argument, value in zip(func._schema.arguments, stated, strict=False)
@@ -228,20 +259,22 @@ def _written(func: Any, stated: Sequence[Any]) -> set[int]:
 
 
 def _makes_on_cpu(func: Any, kwargs: dict[str, Any]) -> bool:
-    """Return whether *func*, which has no tensor, makes one on the CPU."""
+    """Return whether *func*, which takes no tensor, makes one on the CPU."""
     makes = any(argument.name == "device" for argument in func._schema.arguments)
     return makes and (kwargs.get("device") is None or torch.device(kwargs["device"]).type == "cpu")
 
 
 def _on(func: Any, kwargs: dict[str, Any], device: str) -> dict[str, Any]:
-    """Return the argument that makes *func* work on *device*, if it makes a tensor on a device of its choice."""
+    """Return the keyword argument that makes *func* work on *device*, or {} if *func* takes no
+    device or uses that of its tensor.
+    """
     makes = any(argument.name == "device" for argument in func._schema.arguments)
     like = makes and kwargs.get("device") is None and any(arg.name == "self" for arg in func._schema.arguments)
     return {"device": torch.device(device)} if makes and not like else {}
 
 
 def _check(func: Any, args: Sequence[Any], kwargs: dict[str, Any], given: list[Tensor], draws: bool) -> None:
-    """Raise Unrecordable for a call that a replay may not repeat to the bit."""
+    """Raise Unrecordable for a call that a replay might not repeat to the bit."""
     name = func._schema.name.partition("::")[2]
     if name in ("resize_", "set_") or "linalg" in name or name in ("geqrf", "qr", "svd"):
         raise Unrecordable(name)
@@ -259,16 +292,14 @@ def _shadow(leaf: Any) -> Any:
     return leaf
 
 
-def _put(leaf: Any, real: dict[int, torch.UntypedStorage]) -> Any:
-    return _view(leaf, real) if isinstance(leaf, StoragePlace) else leaf
-
-
 def _view(place: StoragePlace, real: dict[int, torch.UntypedStorage]) -> Tensor:
     return torch.empty(0, dtype=place.dtype).set_(real[place.storage], place.offset, place.size, place.stride)
 
 
 def _laid_out(output: Tensor, made: StoragePlace) -> Tensor:
-    """Return *output* with the layout that the meta device foresaw."""
+    """Return a tensor with the values of *output* and the layout of *made*. Kernels on the CPU may
+    lay out tensors differently from the meta device.
+    """
     if (output.stride(), output.storage_offset()) == (made.stride, made.offset):
         return output
     extent = 1 + made.offset + sum((size - 1) * stride for size, stride in zip(made.size, made.stride, strict=True))
@@ -278,7 +309,9 @@ def _laid_out(output: Tensor, made: StoragePlace) -> Tensor:
 
 
 def _drawn_alike(func: Callable[..., Tensor], *args: Any, **kwargs: Any) -> Tensor:
-    """Run the random operator *func*; a large tensor that it fills gets a few draws, repeated."""
+    """Run the random operator *func*. If it fills a large tensor in place, make only a few draws
+    and repeat them.
+    """
     target = args[0] if args and isinstance(args[0], Tensor) and func.__name__.partition(".")[0].endswith("_") else None
     if target is None or target.numel() <= _DRAWN_ALIKE or not target.is_contiguous():
         return func(*args, **kwargs)

@@ -1,1 +1,1 @@
-"""Models cut into layers: pipeline stages and tensor shards."""
+"""Models split into layers, pipeline stages and tensor shards."""

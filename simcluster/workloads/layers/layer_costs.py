@@ -1,6 +1,7 @@
-"""The forward and backward cost of each layer of a model and the size of its output, counted in one pass.
+"""The forward and backward cost of each layer of a model, and the size of its output. All are
+counted in one pass.
 
-Nothing here depends on a value, so it works on fake tensors too.
+Counting does not depend on values, so it also works on fake tensors.
 """
 
 from __future__ import annotations
@@ -24,8 +25,9 @@ from simcluster.workloads.steps import Loss
 class LayerCost:
     """The cost of one layer for one batch; *output_bytes* is the size of its output (0 for the last layer).
 
-    Costs are counted as in `Replica.gradient_cost`: the FLOPs of all layers add up to those of the gradient and have
-    its kind, so on a device with a measured gradient time each layer takes its share of that time.
+    Costs are counted as in `Replica.gradient_cost`. The FLOPs of all layers add up to those of the
+    gradient, and layers have the gradient's kind of cost, so on a device with a measured gradient
+    time each layer takes its share of that time.
     """
 
     forward: Cost
@@ -38,9 +40,9 @@ class LayerCost:
 
 
 def count_layers(model: nn.Module, loss_function: Loss, batch: Batch, name: str = "") -> list[LayerCost]:
-    """Return the cost of each layer of *model* for *batch*; of *model*, only buffers change.
+    """Return the cost of each layer of *model* for *batch*. The model's buffers may change.
 
-    Raises UsageError if the layers, applied in order, do not compute the model's output.
+    Raise UsageError if the layers, applied in order, do not compute the model's output.
     """
     modules = modules_in_order(model)
     trainable = [[p for p in module.parameters() if p.requires_grad] for module in modules]
@@ -48,16 +50,20 @@ def count_layers(model: nn.Module, loss_function: Loss, batch: Batch, name: str 
         loss, costs = count_modules(modules, trainable, loss_function, batch, name)
     if type(loss) is Tensor and not loss.is_meta:
         with borrowed(0, others=True):
-            whole = loss_function(model(batch.inputs), batch.targets)  # with gradients, as before: a loss may ask
+            # Gradients are enabled, as in the pass above: a loss may behave differently when they
+            # are disabled.
+            whole = loss_function(model(batch.inputs), batch.targets)
         if problem := wrong_layers(model, loss, whole):
             raise UsageError(problem)
     return costs
 
 
 def wrong_layers(model: nn.Module, loss: Tensor, whole: Tensor) -> Problem | None:
-    """Return what is wrong if the layers of *model* have *loss* where it has *whole*.
+    """Return a problem unless *loss*, which the layers of *model* computed, is close to *whole*,
+    which the model computed.
 
-    A model whose forward does more than its layers would silently be trained as a different model.
+    Without this check, a model with a forward that does more than its layers would silently be trained as
+    a different model.
     """
     if torch.allclose(whole, loss, rtol=1e-4, equal_nan=True):
         return None
@@ -69,8 +75,13 @@ def wrong_layers(model: nn.Module, loss: Tensor, whole: Tensor) -> Problem | Non
 def count_modules(
     modules: Sequence[nn.Module], trainable: Sequence[list[nn.Parameter]], loss_function: Loss, batch: Batch, name: str
 ) -> tuple[Tensor, list[LayerCost]]:
-    """Return (the loss, the cost of each of *modules* with its *trainable* parameters), applied in order."""
-    kind, value, forward = kind_of(name, "gradient"), batch.inputs, []
+    """Apply *modules* in order.
+
+    Return (the loss, the cost of each module with its *trainable* parameters).
+    """
+    kind = kind_of(name, "gradient")
+    value = batch.inputs
+    forward = []
     passes: list[tuple[Tensor, Tensor]] = []
     for number, module in enumerate(modules):
         leaf = value.detach()
@@ -88,7 +99,7 @@ def count_modules(
         passes.append((leaf, outputs))
         value = outputs.detach()
     backward = _count_backward(passes, trainable, kind)
-    sizes = [outputs.numel() * outputs.element_size() for _, outputs in passes[:-1]] + [0]
+    sizes = [outputs.nbytes for _, outputs in passes[:-1]] + [0]
     return value, [LayerCost(*counted) for counted in zip(forward, backward, sizes, strict=True)]
 
 

@@ -1,5 +1,7 @@
-"""A model as a list of layers with separate forward and backward passes: for pipelines, for sending gradients before
-the backward pass is complete, and for weights that are present only while in use.
+"""A model as a list of layers with separate forward and backward passes.
+
+Pipelines need layers, as do algorithms that send gradients before the backward pass is complete,
+and algorithms that hold weights only while these are in use.
 """
 
 from __future__ import annotations
@@ -10,21 +12,25 @@ from contextlib import AbstractContextManager
 import torch
 from torch import Tensor, nn
 
-from simcluster.errors import Problem, UsageError
+from simcluster.errors import UsageError
 from simcluster.workloads.data.samples import Samples
 from simcluster.workloads.initial.deferred import allocate
 from simcluster.workloads.steps import Loss, own_loss, separate
 
 Drawing = Callable[[int], AbstractContextManager[object]]
-"""Lends torch's generator to a layer that may draw, by the layer's number: a different stream at each call."""
+"""(number of a layer) -> a context that lends torch's generator to the layer, seeded for a new
+stream at each call.
+"""
 
 
 class Layer:
-    """Consecutive modules of a model as one piece of autograd, detached from the layers before and after it.
+    """Consecutive modules of a model whose forward and backward passes are separate from those of
+    the layers before and after.
 
-    *parameters* are the places of its trainable parameters in `Replica.parameters`. A parameter that several layers
-    share is in each of them; its gradient is the sum of the gradients that they return. *number* is that of its first
-    module in the model; *key* identifies the modules for code that does not compute.
+    *parameters* holds the indices of the layer's trainable parameters in `Replica.parameters`. If
+    several layers share a parameter, each of them lists its index; its gradient is the sum of the
+    gradients that these layers return. *number* is the number of the layer's first module in the
+    model; *key* identifies the modules for `TimingLayer`, which computes only shapes.
     """
 
     def __init__(
@@ -44,7 +50,8 @@ class Layer:
         self._trainable = [parameter for _, parameter in parameters]
         self._loss, self._wants_input_gradient = loss, wants_input_gradient
         self._drawing = drawing
-        self._stash: dict[Hashable, tuple[Tensor, Tensor, bool]] = {}  # inputs, outputs, whether those are the loss
+        # Name of a micro-batch -> (its inputs, its outputs, whether the outputs are the loss).
+        self._stash: dict[Hashable, tuple[Tensor, Tensor, bool]] = {}
 
     @property
     def name(self) -> str:
@@ -54,17 +61,25 @@ class Layer:
 
     @property
     def stashed(self) -> int:
-        """The number of micro-batches that have gone forward but not backward: their activations are held."""
+        """The number of micro-batches that have passed forward but not backward, whose activations
+        are held.
+        """
         return len(self._stash)
 
     def forward(self, inputs: Tensor, micro: Hashable = 0) -> Tensor:
-        """Return the outputs for *inputs*; keep what `backward` needs under the name *micro*."""
+        """Return the outputs for *inputs*, and stash the activations for `backward` under the name
+        *micro*.
+        """
         leaf, outputs = self._run(inputs, micro)
         self._stash[micro] = leaf, outputs, False
         return outputs.detach()
 
     def loss(self, inputs: Tensor, targets: Tensor, micro: Hashable = 0) -> float:
-        """Return the mean loss of the last layer's outputs; replaces `forward` there."""
+        """Return the mean loss for *inputs*, and stash the activations for `backward` under the
+        name *micro*.
+
+        The last layer uses this instead of `forward`.
+        """
         function = self._check_has_loss()
         leaf, outputs = self._run(inputs, micro)
         loss = function(outputs, targets)
@@ -80,14 +95,17 @@ class Layer:
         share: float = 1.0,
         sums: Sequence[Tensor] | None = None,
     ) -> tuple[Tensor | None, list[Tensor]]:
-        """Return (gradient by the inputs, gradients by *parameters*) and forget *micro*.
+        """Return the gradients with respect to (the inputs, *parameters*), and drop the activations
+        stashed under *micro*.
 
-        *gradient* is the gradient by the outputs. After `loss`, omit it and give *share*, the micro-batch's share of
-        the batch: the mean over a batch is the sum of the micro-batch means times their shares. The gradient by the
-        inputs is None for the model's first layer, and where no earlier layer needs it.
+        *gradient* is the gradient with respect to the outputs. After `loss`, omit it and pass
+        *share*, the micro-batch's share of the batch: the mean over a batch is the sum of the
+        micro-batches' means times their shares. The gradient with respect to the inputs is None for
+        the model's first layer, and if no earlier layer needs it.
 
-        With *sums*, add the gradients by *parameters* to these instead of returning them: each as soon as it is known,
-        so that they are never all in memory.
+        If *sums* is set, add the gradients with respect to *parameters* to its tensors and return
+        an empty list in their place. Each gradient is added as soon as it is computed, so that the
+        gradients are never all in memory.
         """
         leaf, outputs, is_loss = self._take(micro)
         if is_loss:
@@ -101,9 +119,12 @@ class Layer:
         return (found[0], found[1:]) if leaf.requires_grad else (None, found)
 
     def _add_to(self, sums: Sequence[Tensor], leaf: Tensor, outputs: Tensor, gradient: Tensor) -> Tensor | None:
-        """Add the gradients by the parameters to *sums*; return the one by *leaf*, if it has one."""
+        """Add the gradients with respect to the parameters to *sums*.
+
+        Return the gradient with respect to *leaf*, or None if *leaf* needs none.
+        """
         for parameter, total in zip(self._trainable, sums, strict=True):
-            parameter.grad = total  # which autograd adds to in place
+            parameter.grad = total  # autograd adds to an existing .grad in place
         wanted = [leaf, *self._trainable] if leaf.requires_grad else list(self._trainable)
         try:
             torch.autograd.backward(outputs, gradient, inputs=wanted)
@@ -116,10 +137,12 @@ class Layer:
         return torch.zeros_like(leaf) if below is None else below.contiguous()
 
     def fill(self, weights: Sequence[Tensor | list[Tensor]]) -> None:
-        """Overwrite the weights of *parameters* in place; each is a tensor, or vectors to be put one after the other.
+        """Overwrite the weights of *parameters* in place.
 
-        Between forward and backward it is allowed too, but backward must see the same values as forward: autograd
-        cannot check it.
+        Each entry of *weights* is a tensor, or a list of vectors to concatenate.
+
+        This is also allowed between forward and backward. But the backward pass must see the same
+        values as the forward pass, which autograd cannot check.
         """
         for mine, given in zip(self._trainable, weights, strict=True):
             pieces = given if isinstance(given, list) else [given]
@@ -140,7 +163,7 @@ class Layer:
     def _run(self, inputs: Tensor, micro: Hashable) -> tuple[Tensor, Tensor]:
         self._check_new(micro)
         leaf = inputs.detach()
-        # Tokens have no gradient, at whichever layer they enter.
+        # Integer inputs, such as tokens, have no gradient in any layer.
         if self._wants_input_gradient and leaf.is_floating_point():
             leaf.requires_grad_()
         value: object = leaf
@@ -180,7 +203,9 @@ class Layers(list[Layer]):
         layer: Callable[..., Layer] = Layer,
     ) -> None:
         self._modules = modules_in_order(model)
-        self._loss, self._drawing, self._layer = loss, drawing, layer
+        self._loss = loss
+        self._drawing = drawing
+        self._layer = layer
         places = {id(parameter): place for place, parameter in enumerate(trainable)}
         self._parameters = [
             [(places[id(parameter)], parameter) for parameter in module.parameters() if id(parameter) in places]
@@ -190,11 +215,13 @@ class Layers(list[Layer]):
         names = [name_of(model, trainable[place]) for place in places.values() if place not in found]
         if names:
             what = f"none of {type(model).__name__} that has the parameter {', '.join(names)}"
-            raise UsageError(Problem("model.layers", what, f"every trainable parameter in a layer: {_ADD}"))
+            raise UsageError("model.layers", what, f"every trainable parameter in a layer: {_ADD}")
         super().__init__(self.merged(number, number + 1) for number in range(len(self._modules)))
 
     def merged(self, start: int, stop: int) -> Layer:
-        """Return layers *start* to *stop* - 1 as one, with a separate stash: a pipeline stage."""
+        """Return layers *start* to *stop* - 1 merged into one layer with a separate stash, for a
+        pipeline stage.
+        """
         if not 0 <= start < stop <= len(self._modules):
             raise ValueError(f"layers {start} to {stop - 1} of {len(self._modules)}")
         parameters = dict(pair for part in self._parameters[start:stop] for pair in part)
@@ -208,7 +235,9 @@ class Layers(list[Layer]):
         )
 
     def shared(self) -> dict[int, list[int]]:
-        """Return the parameters that several layers use: place in `Replica.parameters` -> numbers of the layers."""
+        """Return index in `Replica.parameters` -> numbers of the layers that use the parameter, for
+        parameters that several layers share.
+        """
         users: dict[int, list[int]] = {}
         for number, parameters in enumerate(self._parameters):
             for place, _ in parameters:
@@ -217,11 +246,12 @@ class Layers(list[Layer]):
 
 
 def modules_in_order(model: nn.Module) -> list[nn.Module]:
-    """Return the modules that *model* applies in order. Raises UsageError if they are unknown.
+    """Return the modules that *model* applies in order. Raise UsageError if they are unknown.
 
-    A Sequential lists them, and a module without children is one layer. Any other model needs `layers`, a method or an
-    attribute: modules that each take the output of the one before. The first takes the model's inputs; the last returns
-    what the loss takes.
+    A Sequential lists its modules, and a module without children is one layer. Any other model
+    needs `layers`, a method or an attribute that lists its modules. The first module takes the
+    model's inputs, each later module takes the output of the module before it, and the loss takes
+    the output of the last one.
     """
     layers = getattr(model, "layers", None)
     if callable(layers) and not isinstance(layers, nn.Module):
@@ -231,14 +261,14 @@ def modules_in_order(model: nn.Module) -> list[nn.Module]:
         layers = parts if isinstance(model, nn.Sequential) else [] if parts else [model]
         if not layers:
             found = f"{type(model).__name__}, which does not say what its layers are"
-            raise UsageError(Problem("model", found, f"an nn.Sequential, or a model with {_ADD}"))
+            raise UsageError("model", found, f"an nn.Sequential, or a model with {_ADD}")
     modules = list(layers) if isinstance(layers, (nn.Sequential, nn.ModuleList, list, tuple)) else []
     if not modules or not all(isinstance(module, nn.Module) for module in modules):
-        raise UsageError(Problem("model.layers", repr(layers), "one module or more, to be applied in order"))
+        raise UsageError("model.layers", repr(layers), "one module or more, to be applied in order")
     for number, module in enumerate(modules):
         if number and getattr(module, "inplace", False):
             found = f"layer {number}, {module}, which overwrites what layer {number - 1} needs for its gradient"
-            raise UsageError(Problem("model.layers", found, "inplace=False"))
+            raise UsageError("model.layers", found, "inplace=False")
     return modules
 
 
@@ -246,12 +276,14 @@ _ADD = "a method `layers(self) -> list[nn.Module]` that returns the modules it a
 
 
 def check_layered(loss: Loss, batch: Samples) -> None:
-    """Raise UsageError if the loss of *batch* is not *loss* of the output of layers that are applied in order."""
+    """Raise UsageError unless the layers of a model can compute *loss* of *batch* when applied in
+    order.
+    """
     expected = "one tensor for the first layer and a loss function, since this algorithm uses the model layer by layer"
     if isinstance(batch.inputs, Mapping):
-        raise UsageError(Problem("train", f"inputs by name: {', '.join(batch.inputs)}", expected))
+        raise UsageError("train", f"inputs by name: {', '.join(batch.inputs)}", expected)
     if loss is own_loss:
-        raise UsageError(Problem("loss", "the model's own", expected))
+        raise UsageError("loss", "the model's own", expected)
 
 
 def name_of(model: nn.Module, parameter: nn.Parameter) -> str:

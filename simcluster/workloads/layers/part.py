@@ -1,4 +1,6 @@
-"""A part of a replica's parameters with its share of the optimizer's state: what one stage or owner updates."""
+"""A part of a replica's parameters with its share of the optimizer's state, which one pipeline
+stage or owner updates.
+"""
 
 from __future__ import annotations
 
@@ -17,7 +19,9 @@ from simcluster.workloads.steps import rehearsed, take_step
 
 
 class PartCost(NamedTuple):
-    """The costs of a step and of a squared norm; bytes of the optimizer's state, and of a step's temporaries."""
+    """The costs of a part: the cost of its optimizer step and of its squared norm, and the bytes of
+    its optimizer state and of the step's temporaries.
+    """
 
     apply: Cost
     norm: Cost
@@ -26,11 +30,13 @@ class PartCost(NamedTuple):
 
 
 class ParameterPart:
-    """The parameters at *places* of `Replica.parameters`; `replica.part(places)` makes one.
+    """The parameters at indices *places* of `Replica.parameters`, which are updated separately from
+    the others; `replica.part(places)` makes one.
 
-    If the norm of all gradients is limited (*clips*), the sum of `squared_norm` over all parts must be given to
-    `apply`. *counted* is from `count_part`; *optimizer* is given if it is not the replica's; *sharded*: parameters and
-    their state are one rank's part of a whole.
+    If the norm of all gradients is limited (*clips*), `apply` needs the sum of `squared_norm` over
+    all parts. *counted* holds the costs, from `count_part`. *optimizer*: the part's own optimizer;
+    None if the replica's optimizer updates it. *sharded*: whether each parameter, with its
+    optimizer state, is one rank's part of a whole vector.
     """
 
     def __init__(
@@ -45,7 +51,9 @@ class ParameterPart:
         sharded: bool = False,
     ) -> None:
         self.places, self.parameters = list(places), list(parameters)
-        self._clip_norm, self._step, self._device = clip_norm, step, device
+        self._clip_norm = clip_norm
+        self._step = step
+        self._device = device
         self._apply_cost, self._norm_cost, self.state_bytes, self.scratch_bytes = counted
         self._optimizer, self._sharded = optimizer, sharded
 
@@ -55,16 +63,20 @@ class ParameterPart:
         return self._clip_norm is not None
 
     def squared_norm(self, gradients: Sequence[Tensor]) -> Tensor:
-        """Return the sum of squares of *gradients*, as a vector of one float64, on the host."""
+        """Return the sum of squares of *gradients*, as a vector of one float64 on *device* (the
+        host by default).
+        """
         total = torch.zeros(1, dtype=torch.float64, device=self._device)
         for gradient in gradients:
             total = total + torch.linalg.vector_norm(gradient).to(total.device).double() ** 2
         return total
 
     def apply(self, gradients: Sequence[Tensor], squared_norm: Tensor | None = None) -> None:
-        """Take one optimizer step with *gradients*, one for each of *places*; *squared_norm* is that of all parts.
+        """Take one optimizer step with *gradients*, one for each of *places*.
 
-        *gradients* are scaled in place if they are clipped: they may be as large as all weights here.
+        *squared_norm*: the sum of `squared_norm` over all parts, which is needed if *clips*.
+        Clipping scales *gradients* in place, since a copy might be as large as all weights of this
+        part.
         """
         if len(gradients) != len(self.places):
             raise ValueError(f"{len(gradients)} gradients, but the part has {len(self.places)} parameters")
@@ -76,20 +88,25 @@ class ParameterPart:
         self._step(gradients)
 
     def checkpoint_state(self) -> dict[str, Any]:
-        """Return the parameters and the optimizer's state for them, if the part has a separate optimizer."""
+        """Return the parameters and the optimizer's state.
+
+        The part must have its own optimizer.
+        """
         optimizer, numbered = self._separate()
         parameters = [ShardedTensor(tensor) if self._sharded else tensor for tensor in self.parameters]
         return {"parameters": parameters, "optimizer": optimizer_state(optimizer, numbered, sharded=self._sharded)}
 
     def load_checkpoint_state(self, state: dict[str, Any]) -> None:
-        """Overwrite both in place."""
+        """Overwrite the parameters and the optimizer state, in place, with *state*, which
+        `checkpoint_state` returned.
+        """
         optimizer, numbered = self._separate()
         for mine, saved in zip(self.parameters, state["parameters"], strict=True):
             mine.copy_(saved)
         load_optimizer(optimizer, numbered, state["optimizer"])
 
     def _separate(self) -> tuple[torch.optim.Optimizer, dict[str, nn.Parameter]]:
-        """Return (the separate optimizer, its parameters by number, in its order)."""
+        """Return (the part's own optimizer, number -> parameter in the optimizer's order)."""
         assert self._optimizer is not None, "a separate optimizer"
         parameters = [parameter for group in self._optimizer.param_groups for parameter in group["params"]]
         return self._optimizer, {str(number): parameter for number, parameter in enumerate(parameters)}
@@ -106,7 +123,9 @@ class ParameterPart:
 def count_part(
     parameters: Sequence[Tensor], make_optimizer: MakeOptimizer, clip_norm: float | None, kind: str
 ) -> PartCost:
-    """Return the costs of a part with *parameters*, counted on copies, which may be fake."""
+    """Return the costs of a part with *parameters*, counted on copies of them. The parameters may
+    be fake tensors.
+    """
     copies: list[nn.Parameter] = []
     optimizer = None
     if parameters:

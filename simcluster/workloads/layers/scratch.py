@@ -1,4 +1,4 @@
-"""Counts what work holds for a moment: the temporaries of its operators."""
+"""A count of the memory of the temporaries that torch's operators make."""
 
 from __future__ import annotations
 
@@ -6,15 +6,15 @@ import weakref
 from typing import Any
 
 from torch import Tensor
-from torch.utils._pytree import tree_leaves
 
-from simcluster.workloads.operator_watch import OperatorWatch
+from simcluster.workloads.operator_watch import OperatorWatch, tensors_in
 
 
 class Scratch(OperatorWatch):
-    """*most_bytes*: the most bytes at a time of tensors that this thread's operators make while entered.
+    """A watch that counts the peak memory of the tensors that this thread makes while it is
+    entered, in *most_bytes*.
 
-    Views count with the tensor that they show; what stays in use counts until it goes.
+    A view counts together with its base tensor. A tensor counts until nothing refers to it.
     """
 
     def __init__(self) -> None:
@@ -23,12 +23,12 @@ class Scratch(OperatorWatch):
         self._users: dict[int, int] = {}
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        given = {_storage(leaf) for leaf in tree_leaves((args, kwargs)) if isinstance(leaf, Tensor)}
+        given = set(map(_storage, tensors_in((args, kwargs))))
         out = func(*args, **(kwargs or {}))
-        for tensor in {id(leaf): leaf for leaf in tree_leaves(out) if isinstance(leaf, Tensor)}.values():
+        for tensor in {id(tensor): tensor for tensor in tensors_in(out)}.values():
             key, size_bytes = _storage(tensor), tensor.untyped_storage().nbytes()
             if key not in self._users:
-                if key in given:  # it was there before
+                if key in given:  # the memory of an argument, which this operator did not make
                     continue
                 self._users[key] = 0
                 self._now_bytes += size_bytes

@@ -1,4 +1,4 @@
-"""Cut a model into pipeline stages so that the slowest stage is as fast as possible."""
+"""Splits of a model into pipeline stages that make the slowest stage as fast as possible."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from functools import lru_cache
 from itertools import pairwise
 
-from simcluster.errors import Problem, UsageError
+from simcluster.errors import UsageError
 from simcluster.workloads.layers.layer_costs import LayerCost
 
 
@@ -18,20 +18,23 @@ def cut_into_stages(
     flops_per_s: Sequence[float] | None = None,
     bandwidth_Bps: Sequence[float] | None = None,
 ) -> list[tuple[int, int]]:
-    """Return (first layer, first layer of the next stage) for each of *stages*: at *cuts* if given, else balanced.
+    """Return (first layer, first layer of the next stage) for each of *stages* stages.
 
-    *flops_per_s* is per stage, *bandwidth_Bps* per link to the next stage; None means equal speeds and free links.
-    Raises UsageError if there are fewer layers than stages, or if *cuts* are invalid.
+    Without *cuts*, balance the stages.
+
+    *flops_per_s* has the speed of each stage, *bandwidth_Bps* that of each link to the next stage;
+    None means equal speeds and links that take no time. Raise UsageError if there are fewer layers
+    than stages, or if *cuts* are invalid.
     """
     layers = len(costs)
     if layers < stages:
         expected = f"at most {layers} stages, one for each layer of the model"
-        raise UsageError(Problem("pipeline", f"{stages} stages", expected))
+        raise UsageError("pipeline", f"{stages} stages", expected)
     if cuts is not None:
         bounds = [0, *cuts, layers]
         if len(cuts) != stages - 1 or any(a >= b for a, b in pairwise(bounds)):
             found, expected = str(list(cuts)), f"{stages - 1} rising numbers from 1 to {layers - 1}"
-            raise UsageError(Problem("cuts", found, f"{expected}: the first layer of each stage except the first"))
+            raise UsageError("cuts", found, f"{expected}: the first layer of each stage except the first")
     else:
         work = tuple(cost.total.flops for cost in costs)
         sizes = tuple(cost.output_bytes for cost in costs)
@@ -45,7 +48,7 @@ def cut_into_stages(
 def balanced(
     flops: tuple[float, ...], sizes: tuple[int, ...], flops_per_s: tuple[float, ...], bandwidth_Bps: tuple[float, ...]
 ) -> tuple[int, ...]:
-    """Return the end of each stage that minimises the time of the slowest stage or link.
+    """Return the ends of the stages that minimise the time of the slowest stage or link.
 
     A link carries activations one way and gradients of the same size the other way (Narayanan et al. 2019, section
     3.1). Ties go to the least sum of squared stage times, then to the earliest cuts.
@@ -54,7 +57,8 @@ def balanced(
     before = [0.0]
     for work in flops:
         before.append(before[-1] + work)
-    # best[end]: (slowest, sum of squares, cuts) of the first stages, covering the first *end* layers.
+    # *best* maps *end* to the best (slowest time, sum of squared times, cuts) if the stages so far
+    # cover the first *end* layers.
     best: dict[int, tuple[float, float, tuple[int, ...]]] = {0: (0.0, 0.0, ())}
     for stage in range(stages):
         last = stage == stages - 1

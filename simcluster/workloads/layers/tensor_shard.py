@@ -1,4 +1,6 @@
-"""One rank's shard of a tensor-parallel model: its share of the split layers, and the other layers whole."""
+"""One rank's shard of a tensor-parallel model: the rank's share of each split layer, and the whole
+of all other layers.
+"""
 
 from __future__ import annotations
 
@@ -11,7 +13,7 @@ from torch import Tensor, nn
 from simcluster.compute import is_on_host
 from simcluster.transport import Cost
 from simcluster.workloads.data.samples import Batch
-from simcluster.workloads.layers.held import Held
+from simcluster.workloads.layers.activations import Held
 from simcluster.workloads.layers.layer_costs import LayerCost, count_modules
 from simcluster.workloads.layers.layers import Drawing, Layer
 from simcluster.workloads.layers.part import ParameterPart
@@ -22,9 +24,12 @@ from simcluster.workloads.steps import Loss
 
 @dataclass
 class ShardModules:
-    """The *modules* in order of application, without the sums between them; *parameters* by their place in the model,
-    whole or cut; and the *cuts*. Each of *layers* is (number of the whole module, number of the split module, its
-    SplitLayer).
+    """The modules of one rank's shard, before they become layers.
+
+    *modules* are in order of application, without the sums over ranks between them. *parameters*
+    lists the parameters in the model's order, each whole or split; *cuts* maps the index of each
+    split parameter to its ParameterCut. Each of *layers* is (number of the whole module, number of
+    the split module, the SplitLayer), with None for what a layer lacks.
     """
 
     modules: list[nn.Module] = field(default_factory=list)
@@ -33,12 +38,17 @@ class ShardModules:
     layers: list[tuple[int | None, int | None, SplitLayer | None]] = field(default_factory=list)
 
     def of(self, number: int) -> list[tuple[int, nn.Parameter]]:
-        """Return the trainable parameters of a module, with their places."""
+        """Return (index in *parameters*, parameter) for the trainable parameters of module
+        *number*.
+        """
         own = {id(parameter) for parameter in self.modules[number].parameters()}
         return [(place, parameter) for place, parameter in enumerate(self.parameters) if id(parameter) in own]
 
     def count(self, loss: Loss, batch: Batch, name: str) -> list[ShardedLayerCost]:
-        """Return the cost of each layer, the loss last; a partial sum has the size of the total."""
+        """Return the cost of each layer, and that of the loss at the end.
+
+        A partial sum over ranks is as large as the total.
+        """
         trainable = [[parameter for _, parameter in self.of(number)] for number in range(len(self.modules))]
         costs, kind = count_modules(self.modules, trainable, loss, batch, name)[1], kind_of(name, "gradient")
         free = LayerCost(Cost(0.0, kind=kind), Cost(0.0, kind=kind), 0)
@@ -53,7 +63,10 @@ class ShardModules:
 
 
 def _join_cost(split: SplitLayer, size_bytes: int, kind: str) -> LayerCost:
-    """Return the cost of adding bias and residual, and of their gradients: an addition reads two and writes one."""
+    """Return the cost of adding the bias and the residual of *split*, and of their gradients.
+
+    An addition reads two tensors of *size_bytes* and writes one.
+    """
     bias, residual = int(split.bias is not None), int(split.residual)
     forward = Cost(0.0, 3.0 * (bias + residual) * size_bytes, bias + residual, kind)
     backward = Cost(0.0, (1.0 * bias + 3.0 * residual) * size_bytes, bias + residual, kind)
@@ -67,9 +80,11 @@ def share_of(
     size: int,
     value_of: Callable[[Tensor], Tensor] = torch.detach,
 ) -> ShardModules:
-    """Return *rank*'s share of the model of *layers* among *size* ranks. Raises UsageError if it cannot be split.
+    """Return *rank*'s share, among *size* ranks, of a model with *layers*.
 
-    *value_of* returns the values of a parameter that is cut; they are not kept.
+    Raise UsageError if it cannot be split.
+
+    *value_of* returns the values of a parameter that is split; these values are copied.
     """
     share = ShardModules(parameters=list(trainable))
     places = {id(parameter): place for place, parameter in enumerate(trainable)}
@@ -92,13 +107,13 @@ def share_of(
                 own[name].requires_grad_(False)
             else:
                 share.parameters[place], share.cuts[place] = own[name], cut
-    share.modules.append(nn.Identity())  # takes the loss, whatever the last layer is
+    share.modules.append(nn.Identity())  # computes the loss, since a split layer cannot
     return share
 
 
 @dataclass(frozen=True)
 class ShardedLayerCost:
-    """Costs of the parts of a ShardedLayer."""
+    """The costs of a ShardedLayer: those of its whole module, of its shard, and of its join."""
 
     whole: LayerCost
     shard: LayerCost
@@ -116,13 +131,18 @@ class ShardedLayer:
     residual: bool
 
     def join(self, stream: Tensor, total: Tensor) -> Tensor:
-        """Return y from x and the sum; the bias is added once, whatever the number of ranks."""
+        """Return y from x and the sum over ranks.
+
+        Every rank adds the bias to the sum, not to its share, so the bias counts once.
+        """
         if self.bias is not None and not total.is_meta:
             total = total + self.bias.detach()
         return stream + total if self.residual else total
 
     def unjoin(self, gradient: Tensor, through: Tensor | None) -> tuple[Tensor | None, Tensor | None]:
-        """Return (gradient by x, gradient by the bias) from the *gradient* by y and that *through* the layer."""
+        """Return the gradients with respect to (x, the bias). *gradient* is the gradient with
+        respect to y, *through* the gradient with respect to x that has passed through the layer.
+        """
         bias = None if self.bias_place is None else gradient.flatten(0, -2).sum(0)
         return (gradient + through if self.residual and through is not None else through), bias
 
@@ -130,8 +150,9 @@ class ShardedLayer:
 class TensorShard:
     """One rank's shard of the model; `replica.tensor_shard()` makes it.
 
-    *pieces* are the layers in order; *last* computes the loss. *part* has all parameters by their places in
-    `Replica.parameters`, those in *cuts* as this rank's share and the others whole, with their optimizer state.
+    *pieces* are the layers in order; *last* computes the loss. *part* has all parameters, in the
+    order of `Replica.parameters`, with their optimizer state. Those with an index in *cuts* are
+    this rank's shares; the others are whole.
     """
 
     def __init__(
@@ -145,7 +166,10 @@ class TensorShard:
         drawing: Drawing,
         layer: Callable[..., Layer] = Layer,
     ) -> None:
-        self.part, self.cuts, self.costs, self.held = part, share.cuts, costs, held
+        self.part = part
+        self.cuts = share.cuts
+        self.costs = costs
+        self.held = held
         self._size = size
         trainable = [share.of(number) for number in range(len(share.modules))]
         places = {id(parameter): place for place, parameter in enumerate(share.parameters)}
@@ -173,7 +197,10 @@ class TensorShard:
         self.last = last
 
     def whole(self, place: int, parts: Sequence[Tensor]) -> Tensor:
-        """Return the parameter at *place* from the *parts* of all ranks; from one part if it is not cut."""
+        """Join the *parts* of all ranks into the parameter at index *place*.
+
+        A parameter that is not split has one part.
+        """
         if place not in self.cuts:
             return parts[0]
         cut = self.cuts[place]

@@ -1,5 +1,7 @@
-"""Tensor-parallel splits of a model: pairs of products, the first split by columns and the second by rows, so that each
-pair needs one sum over ranks (Shoeybi et al. 2019, section 3).
+"""Tensor-parallel splits of a model into pairs of products (Shoeybi et al. 2019, section 3).
+
+The first product of a pair is split by columns and the second by rows, so a pair needs one sum over
+ranks.
 """
 
 from __future__ import annotations
@@ -13,12 +15,18 @@ from torch import Tensor, nn
 from simcluster.errors import Problem, UsageError
 
 ELEMENTWISE = (nn.ReLU, nn.GELU, nn.Tanh, nn.Sigmoid, nn.SiLU, nn.ELU, nn.LeakyReLU, nn.Softplus, nn.Identity)
-"""Allowed between the two products: functions that act on each column separately."""
+"""The modules that act on each element separately, and so may stand between the two products of a
+pair.
+"""
 
 
 @dataclass(frozen=True)
 class ParameterCut:
-    """One rank's part of the parameter *full*: its share of each of *groups*, which are consecutive along *dim*."""
+    """The split of the parameter *full* along *dim* into one part per rank.
+
+    *groups* are the lengths of consecutive groups along *dim*; a rank's part has a share of each
+    group.
+    """
 
     full: Tensor
     dim: int
@@ -44,8 +52,9 @@ class ParameterCut:
 class SplitLayer:
     """A split layer: y = [x +] sum over ranks of work(before(x)) [+ bias].
 
-    *work* is one rank's share; the caller fills its parameters with *cuts* of the layer's, by their names in *work*.
-    Every rank has *before* and *bias* whole. *residual*: x is added to the sum.
+    *work* computes one rank's share. *cuts*: name of a parameter in *work* -> the split of the
+    layer's parameter from which the caller fills it. Every rank holds the whole of *before* and
+    *bias*. *residual*: whether x is added to the sum.
     """
 
     work: nn.Module
@@ -56,10 +65,13 @@ class SplitLayer:
 
 
 def split_layers(modules: Sequence[nn.Module], size: int) -> list[SplitLayer | nn.Module]:
-    """Return the layers of a model as split for *size* ranks; layers that are not split are returned as they are.
+    """Split the layers of a model for *size* ranks.
 
-    A layer may define `tensor_split(size) -> SplitLayer`; two Linears with only elementwise functions between them are
-    split automatically. Raises UsageError if no layer can be split, or with every size that does not divide.
+    Return the layers; layers that are not split are unchanged.
+
+    A layer may define `tensor_split(size) -> SplitLayer`; two Linears with only elementwise
+    functions between them are split automatically. Raise UsageError with all problems if no layer
+    can be split, or if *size* does not divide the size of a layer.
     """
     found: list[SplitLayer | nn.Module] = []
     problems: list[Problem] = []
@@ -87,7 +99,9 @@ def split_layers(modules: Sequence[nn.Module], size: int) -> list[SplitLayer | n
 
 
 def _pair_at(modules: Sequence[nn.Module], start: int) -> int | None:
-    """Return the index of the second Linear of the pair that starts at *start*, if there is one."""
+    """Return the index of the second Linear of the pair that starts at *start*, or None if no pair
+    starts there.
+    """
     if isinstance(modules[start], nn.Linear):
         for index in range(start + 1, len(modules)):
             if isinstance(modules[index], nn.Linear):
@@ -115,6 +129,6 @@ def _split_pair(modules: Sequence[nn.Module], index: int, size: int) -> SplitLay
 
 
 def check_divides(what: str, count: int, size: int) -> None:
-    """Raise UsageError unless *count* is a multiple of *size*."""
+    """Raise UsageError, naming *what*, unless *count* is a multiple of *size*."""
     if count % size:
-        raise UsageError(Problem("tensor_parallel", what, f"a multiple of the {size} ranks"))
+        raise UsageError("tensor_parallel", what, f"a multiple of the {size} ranks")

@@ -1,1 +1,1 @@
-"""The workloads that ship: handwritten digits, a quadratic bowl, a small GPT."""
+"""The workloads in the package: handwritten digits, least squares, and GPTs."""

@@ -27,7 +27,7 @@ Pair = tuple[int, int]
 
 @dataclass(frozen=True)
 class BpeTokenizer:
-    """*merges*: the pairs that tokens 256, 257, ... stand for."""
+    """A tokenizer. *merges* are the pairs of tokens that tokens 256, 257, ... stand for."""
 
     merges: tuple[Pair, ...]
     _ranks: dict[Pair, int] = field(init=False, repr=False, compare=False)
@@ -67,7 +67,10 @@ class BpeTokenizer:
 
 @lru_cache(maxsize=4)
 def train(text: bytes, vocabulary: int) -> BpeTokenizer:
-    """Return a tokenizer with up to *vocabulary* tokens: fewer if no pair occurs twice any more."""
+    """Learn a tokenizer of up to *vocabulary* tokens from *text*.
+
+    Training stops early when no pair occurs twice.
+    """
     counted = Counter(_WORD.findall(text))
     words = [list(word) for word in counted]
     occurrences = list(counted.values())
@@ -75,7 +78,8 @@ def train(text: bytes, vocabulary: int) -> BpeTokenizer:
     where: dict[Pair, dict[int, None]] = {}
     for number, word in enumerate(words):
         _note(word, number, occurrences[number], counts, where)
-    # The most frequent pair first; a pair with an outdated count is pushed again with its new count.
+    # The heap has the most frequent pair first. A pair with an outdated count is pushed again with
+    # its new count.
     heap = [(-count, pair) for pair, count in counts.items()]
     heapq.heapify(heap)
     merges: list[Pair] = []
@@ -102,7 +106,9 @@ def train(text: bytes, vocabulary: int) -> BpeTokenizer:
 def _note(
     word: Sequence[int], number: int, times: int, counts: Counter[Pair], where: dict[Pair, dict[int, None]]
 ) -> None:
-    """Add *times*, which may be negative, to the counts of a word's pairs, and update where they occur."""
+    """Add *times*, which may be negative, to the counts of the pairs in word *number*, and update
+    *where*, a mapping from each pair to the words that contain it.
+    """
     for pair in pairwise(word):
         counts[pair] += times
         if times > 0:
@@ -112,7 +118,7 @@ def _note(
 
 
 def _merged(tokens: Sequence[int], pair: Pair, token: int) -> list[int]:
-    """Return *tokens* with each *pair*, from the left, replaced by *token*."""
+    """Return *tokens* with each occurrence of *pair*, from the left, replaced by *token*."""
     merged: list[int] = []
     index = 0
     while index < len(tokens):

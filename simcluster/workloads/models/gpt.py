@@ -1,8 +1,9 @@
 """A GPT, a decoder-only transformer, trained on the bytes or tokens of a text: from tiny to 175 billion parameters.
 
-As in Radford et al. 2019 (GPT-2): pre-normalised layers, learned positions, and residual projections initialised
-smaller in deeper networks. The 7b and 70b follow Touvron et al. 2023 (Llama 2): gated feed-forward layers (Shazeer
-2020) and, in the 70b, keys and values shared between heads (Ainslie et al. 2023).
+Like GPT-2 (Radford et al. 2019), it has pre-normalised layers, learned positions, and residual
+projections that are initialised smaller in deeper networks. The sizes 7b and 70b follow Llama 2
+(Touvron et al. 2023): they have gated feed-forward layers (Shazeer 2020) and, in the 70b, keys and
+values shared between heads (Ainslie et al. 2023).
 """
 
 from __future__ import annotations
@@ -25,19 +26,25 @@ Size = Literal["tiny", "125m", "350m", "1.3b", "2.7b", "6.7b", "7b", "13b", "70b
 
 TOKENS = 512
 MOST_HELD_OUT = 2**24
-"""Limit on the model's outputs for all held-out windows together, in numbers: 64 MB."""
+"""The maximum number of outputs of the model for all held-out windows together, which take 64
+MB.
+"""
 
 NARROW = 32
-"""The outputs of a narrower GPT may be large where its weights are few."""
+"""The minimum width for which a GPT can count as a small model. A narrower GPT may have large
+outputs although it has few weights.
+"""
 
 
 def _gpt3(layers: int, width: int, heads: int) -> GptShape:
-    """Brown et al. 2020, table 2.1, with GPT-2's vocabulary."""
+    """Return the shape of a GPT-3 (Brown et al. 2020, table 2.1), with GPT-2's vocabulary."""
     return GptShape(layers, width, heads, 50257, 2048, heads, 4 * width)
 
 
 def _llama2(layers: int, width: int, heads: int, kv_heads: int, feed_forward: int) -> GptShape:
-    """Touvron et al. 2023, table 1 and the published configurations."""
+    """Return the shape of a Llama 2 (Touvron et al. 2023, table 1, and the published
+    configurations).
+    """
     return GptShape(layers, width, heads, 32000, 4096, kv_heads, feed_forward, gated=True, tied=False)
 
 
@@ -74,15 +81,19 @@ def gpt(
     tokenizer: Literal["bytes", "bpe"] = "bytes",
     data: str | None = None,
 ) -> Workload:
-    """A GPT of a named *size* (tiny, 125m, 1.3b, 7b, 70b, ...) on text, by bytes or tokens, with cross entropy.
+    """Return a workload that trains a GPT of a named *size* (tiny, 125m, 1.3b, 7b, 70b, ...) on the
+    bytes or tokens of a text, with cross entropy.
 
-    *layers*, *width*, *heads*, *kv_heads*, *feed_forward*, *vocabulary* and *context* override those of the size.
-    Changing *heads* gives every head its own keys and values, and changing *width* makes the feed-forward layers 4
-    times as wide, unless set as well. *tied*: whether the output layer shares the embedding's weights, if not as in
-    the size. *batch_size* is per rank, in windows of *context* tokens. *tokenizer*: `bytes`, or
-    `bpe`, which learns *vocabulary* tokens (512 if the size's vocabulary is bytes) from the training text; the loss
-    is then per token. *data* is a file; by default a public-domain text of 600 kB in the package, of prose and C. The
-    last tenth is held out. Raises UsageError for settings that contradict each other and for a text that is too short.
+    *layers*, *width*, *heads*, *kv_heads*, *feed_forward*, *vocabulary* and *context* override the
+    values of the size. Setting *heads* gives every head its own keys and values unless *kv_heads*
+    is set, and setting *width* makes the feed-forward layers 4 times as wide unless *feed_forward*
+    is set. *tied*: whether the output layer shares the embedding's weights; by default, the size
+    decides. *batch_size* is the number of windows of *context* tokens per rank. *tokenizer*:
+    `bytes`, or `bpe`, which learns *vocabulary* tokens (512 if the size's vocabulary is bytes) from
+    the training text; the loss is then per token. *data* is the path of a text file; the default is
+    a public-domain text of 600 kB in the package, which consists of prose and C. The last tenth of
+    the text is held out. Raise UsageError for settings that contradict each other and for a text
+    that is too short.
     """
     shape = shape_of(
         size, tokenizer, layers=layers, width=width, heads=heads, kv_heads=kv_heads, feed_forward=feed_forward,
@@ -108,7 +119,10 @@ def gpt(
 
 
 def shape_of(size: Size, tokenizer: Literal["bytes", "bpe"], **changes: int | None) -> GptShape:
-    """Return the shape of *size* with those *changes* that are not None. Raises UsageError."""
+    """Return the shape of *size* with all *changes* that are not None.
+
+    Raise UsageError if *heads* does not divide *width*, or *kv_heads* does not divide *heads*.
+    """
     given = {name: value for name, value in changes.items() if value is not None}
     if tokenizer == "bpe" and SIZES[size].vocabulary == BYTES:
         given.setdefault("vocabulary", TOKENS)

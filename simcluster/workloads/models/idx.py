@@ -1,7 +1,8 @@
-"""Read MNIST's own files: the IDX format, and a directory of the four files.
+"""Readers of MNIST's original files: of a file in the IDX format, and of a directory with the four
+files.
 
-IDX: two zero bytes, a type (8 = unsigned byte), the number of dimensions, each dimension as a big-endian 32-bit number,
-then the values, last dimension fastest.
+An IDX file has two zero bytes, a type (8 = unsigned byte), the number of dimensions, each dimension
+as a big-endian 32-bit number, then the values, with the last dimension varying fastest.
 """
 
 from __future__ import annotations
@@ -21,12 +22,15 @@ from simcluster.errors import Problem, UsageError
 Bytes = npt.NDArray[np.uint8]
 
 UNSIGNED_BYTE = 8
-# Twenty times the full MNIST: a larger file is damaged or hostile.
+# About twenty times the full MNIST. A larger file is damaged or hostile.
 MAX_VALUES = 1_000_000_000
 
 
 def read_idx(path: Path, dimensions: int) -> Bytes:
-    """Return the *dimensions*-D array in *path*, unzipped if it ends in .gz. Raises UsageError if there is none."""
+    """Return the *dimensions*-D array in *path*, unzipped if the name ends in .gz.
+
+    Raise UsageError if the file is unreadable or damaged.
+    """
     try:
         with path.open("rb") as file:
             # GzipFile reads like any binary file, but its type does not say so.
@@ -37,10 +41,12 @@ def read_idx(path: Path, dimensions: int) -> Bytes:
 
 
 def read_mnist_folder(folder: Path) -> tuple[Bytes, Bytes, Bytes, Bytes]:
-    """Return training images (samples, 28, 28) and labels (samples,), then the held-out ones.
+    """Return training images (samples, 28, 28) and labels (samples,), then held-out images and
+    labels.
 
-    *folder* holds train-images-idx3-ubyte, train-labels-idx1-ubyte, t10k-images-idx3-ubyte and t10k-labels-idx1-ubyte,
-    each plain or with .gz. Raises UsageError with all missing files, or with the first damaged one.
+    *folder* holds train-images-idx3-ubyte, train-labels-idx1-ubyte, t10k-images-idx3-ubyte and
+    t10k-labels-idx1-ubyte, each as it is or compressed, with the suffix .gz. Raise UsageError with
+    all missing files, or with the first damaged file.
     """
     names = [f"{part}-{kind}-ubyte" for part in ("train", "t10k") for kind in ("images-idx3", "labels-idx1")]
     files = {name: [path for path in (folder / name, folder / f"{name}.gz") if path.is_file()] for name in names}
@@ -75,7 +81,7 @@ def _parse(file: BinaryIO, path: Path, dimensions: int) -> Bytes:
     values = math.prod(shape)
     if values > MAX_VALUES:
         raise _bad(path, f"shape {shape}", f"at most {MAX_VALUES} values")
-    # One byte too many, to see whether there is more.
+    # Read one byte more than needed, to notice bytes after the last value.
     body = file.read(values + 1)
     if len(body) != values:
         found = f"{len(body)} bytes after the header" if len(body) < values else "bytes after the last value"
@@ -84,4 +90,4 @@ def _parse(file: BinaryIO, path: Path, dimensions: int) -> Bytes:
 
 
 def _bad(path: Path, found: str, expected: str) -> UsageError:
-    return UsageError(Problem("data", found, expected, file=str(path)))
+    return UsageError("data", found, expected, file=str(path))

@@ -1,4 +1,6 @@
-"""Handwritten digits, 5,000 from the package or all 70,000 from a directory, and a small network for them."""
+"""Handwritten digits (5,000 from the package or all 70,000 from a directory), and a small network
+that classifies them.
+"""
 
 from __future__ import annotations
 
@@ -19,7 +21,7 @@ from simcluster.workloads.workload import Workload
 
 EMBEDDED = Path(__file__).parent / "data" / "mnist_5k.npz"
 
-# Mean and deviation of the 60,000 training images' pixels, from 0 to 1.
+# The mean and standard deviation of the pixels (0 to 1) of the 60,000 training images.
 MEAN = 0.1307
 DEVIATION = 0.3081
 PIXELS, CLASSES = 784, 10
@@ -37,12 +39,15 @@ def mnist_mlp(
     alpha: PositiveFinite = 0.5,
     data: str | None = None,
 ) -> Workload:
-    """A network for handwritten digits: 784 inputs, *hidden* ReLU units, 10 outputs; cross entropy.
+    """Return a workload that trains a network for handwritten digits, with 784 inputs, *hidden*
+    ReLU units and 10 outputs, by cross entropy.
 
-    *batch_size* is per rank. *partition* "dirichlet" deals each class by proportions from Dirichlet(*alpha*); every
-    shard then has at least *batch_size* images. *data* is a directory of MNIST's IDX files (60,000 images and 10,000
-    held out); without it, 4,000 of the package's 5,000 images are used for training and 1,000 are held out, 100 of each
-    class. Raises UsageError for settings out of range and for files that are not MNIST's.
+    *batch_size* is the number of images per rank. *partition*: "dirichlet" deals each class to the
+    ranks in proportions drawn from Dirichlet(*alpha*); every shard then has at least *batch_size*
+    images. *data* is a directory with MNIST's IDX files (60,000 training images and 10,000 held
+    out); without it, 4,000 of the package's 5,000 images are used for training and 1,000 are held
+    out, 100 of each class. Raise UsageError for settings out of range and for files that are not
+    MNIST's.
     """
     train, test = load_mnist(data)
     deal: Partition = iid if partition == "iid" else partial(dirichlet, alpha=alpha, at_least=batch_size)
@@ -63,11 +68,12 @@ def mnist_mlp(
 
 @lru_cache(maxsize=2)
 def load_mnist(folder: str | None = None) -> tuple[Samples, Samples]:
-    """Return (training, held out): inputs (samples, 784) float32, targets (samples,) int64.
+    """Return (training samples, held-out samples), with inputs (samples, 784) in float32 and
+    targets (samples,) in int64.
 
-    Pixels from 0 to 1 are standardised by the full training set's mean and deviation: at equal learning rates, 90%
-    accuracy then takes a fifth of the steps. Every fifth image of the package is held out; they are sorted by class, so
-    each class gives 100.
+    Pixels from 0 to 1 are standardised by the full training set's mean and deviation: at equal
+    learning rates, 90% accuracy then takes a fifth of the steps. Every fifth image of the package
+    is held out. The images are sorted by class, so 100 of each class are held out.
     """
     if folder is not None:
         images, labels, test_images, test_labels = read_mnist_folder(Path(folder))

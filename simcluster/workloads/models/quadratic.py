@@ -1,4 +1,6 @@
-"""Least squares on synthetic data: the loss is exactly quadratic in the weights, and a step is cheap."""
+"""Least squares on synthetic data. The loss is exactly quadratic in the weights, and a step is
+cheap.
+"""
 
 from __future__ import annotations
 
@@ -23,10 +25,12 @@ def quadratic(
     dtype: Literal["float32", "float64"] = "float32",
     data_seed: NonNegativeInt = 0,
 ) -> Workload:
-    """Fit *features* weights to *samples* noisy values of a linear function, by half the mean squared error.
+    """Return a workload that fits *features* weights to *samples* noisy values of a linear
+    function, by half the mean squared error.
 
-    Inputs, true weights and *noise* (a standard deviation) are normal, drawn from *data_seed*; a quarter as many
-    samples are held out. The full gradient is X^T (X w - y) / samples.
+    The inputs, the true weights and the noise (with standard deviation *noise*) are normal numbers
+    drawn from *data_seed*. A further *samples* / 4 samples, rounded up, are held out. The full
+    gradient is X^T (X w - y) / samples.
     """
     rng = numpy_stream(data_seed, "quadratic")
     inputs = rng.standard_normal((samples + -(-samples // 4), features))

@@ -1,7 +1,7 @@
-"""The transformer of the GPT: pre-normalised layers that add to a residual stream.
+"""The transformer of the GPT, with pre-normalised layers that add to a residual stream.
 
-Radford et al. 2019 (GPT-2); gated feed-forward layers as in Shazeer 2020, grouped keys and values as in Ainslie et al.
-2023.
+It follows Radford et al. 2019 (GPT-2), with gated feed-forward layers as in Shazeer 2020 and
+grouped keys and values as in Ainslie et al. 2023.
 """
 
 from __future__ import annotations
@@ -19,8 +19,11 @@ INITIAL_DEVIATION = 0.02
 
 @dataclass(frozen=True, slots=True)
 class GptShape:
-    """The size of a GPT. *kv_heads* heads of keys and values serve *heads* heads of queries; *feed_forward* is the
-    inner width of the feed-forward half of a layer. *tied*: the output layer shares the embedding's weights.
+    """The size of a GPT.
+
+    *kv_heads* heads of keys and values serve *heads* heads of queries. *feed_forward* is the inner
+    width of a layer's feed-forward half. *gated*: whether feed-forward layers have a gate. *tied*:
+    whether the output layer shares the embedding's weights.
     """
 
     layers: int
@@ -35,7 +38,7 @@ class GptShape:
 
     @property
     def parameters(self) -> int:
-        """The number of parameters, found without making them."""
+        """The number of parameters, computed from the sizes."""
         heads = (2 * self.heads + 2 * self.kv_heads) * (self.width // self.heads) * self.width
         feed = (3 if self.gated else 2) * self.width * self.feed_forward
         tables = (self.vocabulary * (1 if self.tied else 2) + self.context) * self.width
@@ -43,7 +46,9 @@ class GptShape:
 
 
 class GPT(nn.Module):
-    """Map tokens (batch, length) to scores (batch, length, vocabulary) of the token after each."""
+    """A decoder-only model that maps tokens (batch, length) to scores (batch, length, vocabulary)
+    of the next token.
+    """
 
     def __init__(self, shape: GptShape) -> None:
         super().__init__()
@@ -56,7 +61,8 @@ class GPT(nn.Module):
             self.output.weight = self.embedding.weight
         for name, parameter in self.named_parameters():
             if parameter.dim() == 2:
-                # Each layer adds to the residual stream twice; scaled so that the sum keeps its size.
+                # Each layer adds to the residual stream twice, so the weights that produce these
+                # terms are scaled to keep the size of the sum.
                 residual = name.endswith(("merge.weight", "down.weight"))
                 scale = 1 / math.sqrt(2 * shape.layers) if residual else 1.0
                 nn.init.normal_(parameter, std=INITIAL_DEVIATION * scale)
@@ -68,13 +74,15 @@ class GPT(nn.Module):
         return stream
 
     def layers(self) -> list[nn.Module]:
-        """Return the modules in the order of application. If tied, the first and the last share the embedding."""
+        """Return the modules in the order of application. If the model is tied, the first and the
+        last module share the embedding.
+        """
         halves = [half for block in self.blocks for half in cast(TransformerBlock, block).halves()]
         return [Entrance(self.embedding, self.position), *halves, self.norm, self.output]
 
 
 class Entrance(nn.Module):
-    """Token embedding plus position embedding."""
+    """The first layer: the token embedding plus the position embedding."""
 
     def __init__(self, embedding: nn.Embedding, position: nn.Embedding) -> None:
         super().__init__()
@@ -90,7 +98,10 @@ class Attention(nn.Module):
 
     def __init__(self, split: nn.Linear, merge: nn.Linear, heads: int, kv_heads: int) -> None:
         super().__init__()
-        self.split, self.merge, self.heads, self.kv_heads = split, merge, heads, kv_heads
+        self.split = split
+        self.merge = merge
+        self.heads = heads
+        self.kv_heads = kv_heads
         self.head_width = split.out_features // (heads + 2 * kv_heads)
 
     def forward(self, inputs: Tensor) -> Tensor:
@@ -105,7 +116,9 @@ class Attention(nn.Module):
         return merged
 
     def share(self, size: int) -> tuple[nn.Module, dict[str, ParameterCut]]:
-        """Return (one rank's module, with some of the heads; the cuts that fill its weights)."""
+        """Return (one rank's module, which has 1/*size* of the heads; name of a weight -> the split
+        that fills it).
+        """
         check_divides(f"{self.heads} heads", self.heads, size)
         check_divides(f"{self.kv_heads} heads of keys and values", self.kv_heads, size)
         columns = tuple(count * self.head_width for count in (self.heads, self.kv_heads, self.kv_heads))
@@ -115,11 +128,16 @@ class Attention(nn.Module):
 
 
 class FeedForward(nn.Module):
-    """Two products with an activation between; *gated*: half of the first one's outputs gate the other half."""
+    """Two products with an activation between them.
+
+    *gated*: whether one half of the first product's outputs gates the other half.
+    """
 
     def __init__(self, up: nn.Linear, down: nn.Linear, gated: bool) -> None:
         super().__init__()
-        self.up, self.down, self.gated = up, down, gated
+        self.up = up
+        self.down = down
+        self.gated = gated
 
     def forward(self, inputs: Tensor) -> Tensor:
         inner = self.up(inputs)
@@ -132,7 +150,9 @@ class FeedForward(nn.Module):
         return lowered
 
     def share(self, size: int) -> tuple[nn.Module, dict[str, ParameterCut]]:
-        """Return (one rank's module, with some of the inner columns; the cuts that fill its weights)."""
+        """Return (one rank's module, which has 1/*size* of the inner columns; name of a weight ->
+        the split that fills it).
+        """
         inner = self.down.in_features
         check_divides(f"feed_forward {inner}", inner, size)
         columns = ParameterCut(self.up.weight, 0, (inner, inner) if self.gated else (inner,))
@@ -141,7 +161,9 @@ class FeedForward(nn.Module):
 
 
 def _pair(first: nn.Linear, second: nn.Linear, size: int) -> tuple[nn.Linear, nn.Linear]:
-    """Return the Linears of one rank's share: fewer columns of the first, fewer rows of the second."""
+    """Return uninitialised Linears for one rank's share: 1/*size* of the outputs of *first*, and of
+    the inputs of *second*.
+    """
     return (
         nn.Linear(first.in_features, first.out_features // size, bias=False),
         nn.Linear(second.in_features // size, second.out_features, bias=False),
@@ -149,7 +171,7 @@ def _pair(first: nn.Linear, second: nn.Linear, size: int) -> tuple[nn.Linear, nn
 
 
 class Residual(nn.Module):
-    """Add *work* on the normalised input to the input."""
+    """A module that adds to its input the result of *work* on the normalised input."""
 
     def __init__(self, norm: nn.Module, work: Attention | FeedForward) -> None:
         super().__init__()
@@ -160,17 +182,21 @@ class Residual(nn.Module):
         return stream + added
 
     def tensor_split(self, size: int) -> SplitLayer:
-        """Split the work over *size* ranks; every rank normalises."""
+        """Return the layer with its work split over *size* ranks; every rank normalises."""
         work, cuts = self.work.share(size)
         return SplitLayer(work, cuts, before=self.norm, residual=True)
 
 
 class TransformerBlock(nn.Module):
-    """One layer: attention, then a feed-forward network, each added to its input."""
+    """One layer of the transformer: attention, then a feed-forward network, each added to its
+    input.
+    """
 
     def __init__(self, shape: GptShape) -> None:
         super().__init__()
-        self.heads, self.kv_heads, self.gated = shape.heads, shape.kv_heads, shape.gated
+        self.heads = shape.heads
+        self.kv_heads = shape.kv_heads
+        self.gated = shape.gated
         head_width = shape.width // shape.heads
         self.norm_attention = nn.LayerNorm(shape.width, bias=False)
         self.split = nn.Linear(shape.width, (shape.heads + 2 * shape.kv_heads) * head_width, bias=False)
@@ -180,7 +206,7 @@ class TransformerBlock(nn.Module):
         self.down = nn.Linear(shape.feed_forward, shape.width, bias=False)
 
     def halves(self) -> list[nn.Module]:
-        """Return both halves, to be applied in order."""
+        """Return the two halves of the layer, in the order of application."""
         attention = Attention(self.split, self.merge, self.heads, self.kv_heads)
         feed_forward = FeedForward(self.up, self.down, self.gated)
         return [Residual(self.norm_attention, attention), Residual(self.norm_feed, feed_forward)]

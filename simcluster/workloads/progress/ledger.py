@@ -1,24 +1,26 @@
-"""The fates of the batches that a rank drew: in the weights, lost, or handed in to a server.
+"""The fates of the batches that a rank has drawn: in the weights, lost, or handed in to a server.
 
-A batch's number determines its samples: see `simcluster.runs.samples`. `simcluster.workloads.progress.books` reads the
-ledgers of all ranks together.
+A batch's number determines its samples: see `simcluster.runs.samples`. `simcluster.workloads.progress.ledgers`
+reads the ledgers of all ranks together.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable
 from enum import IntEnum
-from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 if TYPE_CHECKING:
     from simcluster.payload import Message
 
-OWN: Final = -1
-"""In place of a rank: the rank that keeps the ledger."""
+OWN = -1
+"""The value that stands for the rank that keeps the ledger, in place of that rank's number."""
 
 
 class Fate(IntEnum):
-    """The fate of a group of batches: lost, in the weights, with a server that decides, or in hand at the end."""
+    """The fate of a group of batches: lost, used in the weights, handed in to a server, or still in
+    hand at the end of the run.
+    """
 
     LOST = 0
     USED = 1
@@ -27,7 +29,7 @@ class Fate(IntEnum):
 
 
 class BatchGroup(NamedTuple):
-    """Group *number* among those that *rank* handed in during its life *incarnation*."""
+    """The *number*-th group that *rank* handed in during its life *incarnation*."""
 
     rank: int
     incarnation: int
@@ -35,14 +37,17 @@ class BatchGroup(NamedTuple):
 
 
 class Ledger:
-    """A rank's record of its batches: *runs* are [first batch, groups, batches per group, fate], in settling order.
+    """A rank's record of its batches. *runs* lists [first batch, number of groups, batches per
+    group, fate], in the order of settling.
 
-    A group is what an algorithm settles at once: a step or a round. On a server, *came* counts the groups that each
-    (rank, incarnation) handed in, and *taken* lists the applied ones as [first group, groups]. All others are lost;
-    *held* ones only if the run ends before they are taken. *incarnation* is this rank's. *in_step*: all ranks that have
-    ended a step have every rank's batches of it in their weights. *place* is [number of the group, rank, size] if
-    samples are dealt out to a regrouped set of ranks; *earlier* has the notes of the groups before it. *drawn* is the
-    number of the first batch not yet drawn, *settled* that of the first batch still in hand.
+    A group consists of the batches that an algorithm settles at once: those of a step or a round.
+    On a server, *came* counts the groups that each (rank, incarnation) has handed in, and *taken*
+    lists the groups that were applied as [first group, number of groups]. All other groups are
+    lost, but groups in *held* only if the run ends before they are taken. *incarnation* is that of
+    this rank. *in_step*: whether every rank that has ended a step has all ranks' batches of that
+    step in its weights. *place* is [number of the regrouped set, rank, size] if samples are dealt
+    to a regrouped set of ranks; *earlier* has the notes of the sets before it. *drawn* is the
+    number of the first batch not yet drawn, *settled* the number of the first batch in hand.
     """
 
     def __init__(self) -> None:
@@ -58,35 +63,43 @@ class Ledger:
         self._asked = False
 
     def begin(self, first: int, *, joined: bool = False) -> None:
-        """Start drawing at batch *first*; *joined*: each batch is that of all ranks."""
+        """Start drawing at batch *first*. *joined*: whether each batch joins the batches of all
+        ranks.
+        """
         self.settled = self.drawn = first
         self.joined = joined
 
     def draw(self, number: int) -> None:
-        """Note that batch *number* is in this rank's hands."""
+        """Note that this rank has drawn batch *number*."""
         self.drawn = number + 1
 
     def settle(self, end: int, *, used: bool = True) -> None:
-        """Settle the batches in hand before number *end* as one more group: used in the weights, or lost."""
+        """Settle the batches in hand before number *end* as one more group, which is either *used*
+        in the weights or lost.
+        """
         self._asked = True
         self._note(min(end, self.drawn), Fate.USED if used else Fate.LOST)
 
     def hand_in(self, end: int) -> BatchGroup:
-        """Hand in the batches before number *end* as one more group: lost unless the server takes it."""
+        """Hand in the batches in hand before number *end* as one more group, which is lost unless
+        the server takes it. Return the group.
+        """
         self._asked = True
         self._note(min(end, self.drawn), Fate.HANDED_IN)
         return self._next(OWN, self.incarnation)
 
     def receive(self, push: Message) -> BatchGroup:
-        """Count *push* as the next group of its sender: the server's side of `hand_in`."""
+        """Count *push* as the next group of its sender, and return the group. This is the server's
+        side of `hand_in`.
+        """
         return self._next(push.source, push.incarnation)
 
     def hold(self, group: BatchGroup) -> None:
-        """Note that *group* is kept with the server's checkpoints and will be taken."""
+        """Note that the server holds *group*, which its checkpoints keep, until it is taken."""
         self.held.append(group)
 
     def take(self, groups: Iterable[BatchGroup]) -> None:
-        """Note that *groups* are in the weights now."""
+        """Note that *groups* are now in the weights."""
         groups = list(groups)
         self.held = [group for group in self.held if group not in groups]
         for rank, incarnation, number in groups:
@@ -97,15 +110,19 @@ class Ledger:
                 runs.append([number, 1])
 
     def end(self, *, well: bool) -> None:
-        """Settle the rest: used if this rank ended *well* and never settled anything itself, else still in hand."""
+        """Settle the remaining batches. They are used if this rank ended *well* and its algorithm
+        never settled any batch; otherwise they are in hand.
+        """
         self._note(self.drawn, Fate.USED if well and not self._asked else Fate.IN_HAND)
 
     def notes(self, *, in_hand: bool = False) -> dict[str, Any]:
-        """Return the ledger as plain values. *in_hand*: include the batches in hand; the notes may not be final."""
+        """Return the ledger as plain values. *in_hand*: whether to include the batches in hand; if
+        so, the notes may not be final.
+        """
         runs = [list(run) for run in self.runs]
         if in_hand and self.drawn > self.settled:
             runs.append([self.settled, 1, self.drawn - self.settled, int(Fate.IN_HAND)])
-        came = dict(self.came)  # may be called from another thread
+        came = dict(self.came)  # copied, since this may run in another thread
         judged = [
             [rank, life, number, [list(run) for run in self.taken.get((rank, life), ())]]
             for (rank, life), number in sorted(came.items())
@@ -116,12 +133,19 @@ class Ledger:
         return found | ({"place": list(self.place), "earlier": list(self.earlier)} if self.place else {})
 
     def follow(self, before: Ledger, place: list[int]) -> None:
-        """Start at *place*, after *before* has ended; batches still in hand there are lost."""
+        """Start at *place* after the ledger *before* has ended.
+
+        The batches still in hand in *before* are lost.
+        """
         own = before.notes(in_hand=True) | {"partial": False}
-        self.place, self.earlier, self.runs = place, [*own.pop("earlier", []), own], []
+        self.place = place
+        self.earlier = [*own.pop("earlier", []), own]
+        self.runs = []
 
     def load(self, notes: dict[str, Any]) -> None:
-        """Continue from *notes*, with every group resolved: see `simcluster.workloads.progress.books.closed`."""
+        """Continue from *notes* with every group resolved: see
+        `simcluster.workloads.progress.ledgers.closed`.
+        """
         self.runs = [list(run) for run in notes["runs"]]
         self.joined = bool(notes["joined"])
         self.place, self.earlier = list(notes.get("place", [])), list(notes.get("earlier", []))
@@ -144,9 +168,9 @@ class Ledger:
 
 
 class UnkeptLedger(Ledger):
-    """The ledger of a rank that draws no samples: it notes nothing, and each group is the same."""
+    """The ledger of a rank that draws no samples. It notes nothing, and all groups are the same."""
 
-    _GROUP: Final = BatchGroup(OWN, 0, 0)
+    _GROUP = BatchGroup(OWN, 0, 0)
 
     def settle(self, end: int, *, used: bool = True) -> None:
         pass

@@ -1,4 +1,6 @@
-"""The progress of a replica: its next batch, and the state that an algorithm keeps in checkpoints."""
+"""The progress of a replica: the batches that are done, and the state that its algorithm keeps in
+checkpoints.
+"""
 
 from __future__ import annotations
 
@@ -11,12 +13,12 @@ from typing import Any, Protocol
 from simcluster.compute import HOST
 from simcluster.compute.at_work import is_at_work
 from simcluster.errors import Left
-from simcluster.process.places import own_place
+from simcluster.process.own_frames import own_place
 from simcluster.workloads.progress.ledger import Ledger
 
 
 class Keeper(Protocol):
-    """Keeper of a replica's checkpoints: see `Progress.checkpoint`."""
+    """The keeper of a replica's checkpoints. See `Progress.checkpoint`."""
 
     def due(self, step: int) -> bool: ...
 
@@ -26,7 +28,7 @@ class Keeper(Protocol):
 
 
 class StepMemory(Protocol):
-    """Memory of a replica's last steps: see simcluster.regroup."""
+    """The memory of a replica's last steps. See simcluster.regroup."""
 
     def remember(self, step: int, batches: int, apart: int, kept: Mapping[str, Any]) -> None: ...
 
@@ -34,11 +36,12 @@ class StepMemory(Protocol):
 
 
 class Progress:
-    """The part of a Replica that a resumed run starts from.
+    """The part of a Replica that knows where a resumed run starts.
 
-    *done*: the number of its batches in the initial weights; 0 unless the run resumes from a checkpoint. *at*: the step
-    of that checkpoint. *everybodys*: *done* of each rank; empty at the start of a run. *is_to_leave*: whether this rank
-    was asked to leave the run. *drawn_samples* counts the samples of the batches drawn here since the start.
+    *done*: the number of the replica's batches that are in the initial weights; 0 unless the run
+    resumes from a checkpoint. *at*: the step of that checkpoint. *everybodys*: the value of *done*
+    for each rank; empty unless the run resumes. *is_to_leave*: whether this rank was asked to leave
+    the run. *drawn_samples* counts the samples that this rank has drawn since the start.
     """
 
     done: int = 0
@@ -49,41 +52,50 @@ class Progress:
     is_to_leave: Callable[[], bool] | None = None
     computes: bool
     device = HOST
-    """Where the weights and everything computed from them are."""
+    """The device of the weights and of everything computed from them."""
     drawn_samples: int = 0
     settle_statistics: Callable[[], None] | None = None
-    """Blends in what has come of running statistics: see simcluster.compute.running."""
+    """A function that blends in the running statistics received so far. See
+    simcluster.compute.running.
+    """
 
     @cached_property
     def ledger(self) -> Ledger:
-        """The record of what became of the batches drawn here."""
+        """The record of the fates of this rank's batches."""
         return Ledger()
 
     @cached_property
     def outside(self) -> Counter[tuple[str, str]]:
-        """The calls of work outside `node.compute`, which took no time: (method, "file:line (function)") -> number."""
+        """(method, "file:line (function)") -> the number of calls of this work outside
+        `node.compute`, where it takes no virtual time.
+        """
         return Counter()
 
     def note_work(self, method: str) -> None:
-        """Note that *method*, which is work for the device, is being called."""
+        """Note a call of *method*, which is work for the device, if it happens outside
+        `node.compute`.
+        """
         if not is_at_work():
             self.outside[method, own_place(sys._getframe(1))] += 1
 
     @cached_property
     def kept(self) -> dict[str, Any]:
-        """The state that the algorithm kept, by its names."""
+        """Name -> value of the algorithm's state that was restored from the checkpoint."""
         return {}
 
     def done_by(self, rank: int) -> int:
-        """Return how many batches of *rank* the run begins with: 0, unless it resumes from a checkpoint."""
+        """Return the number of *rank*'s batches that are in the initial weights. It is 0 unless the
+        run resumes from a checkpoint.
+        """
         return self.everybodys[rank] if self.everybodys else 0
 
     def restored(self, **initial: Any) -> Any:
         """Return the values of *initial* as restored from the checkpoint, or unchanged if the run does not resume.
 
-        Several come as a tuple, in the order given. Stateful objects (a codec, a mean) are filled and returned, once:
-        what they were filled with is no longer held.
-        Weights, optimizer, generators and the position in the batches are already restored.
+        Several values are returned as a tuple, in the order of the arguments. For a stateful object
+        (a codec, a mean), the saved state is loaded into the object, which is returned. This works
+        only once, since the saved state is then released. The weights, the optimizer, the
+        generators and the position in the batches are already restored.
         """
         kept = self.kept
         found = []
@@ -94,7 +106,9 @@ class Progress:
         return found[0] if len(found) == 1 else tuple(found)
 
     def is_due(self, step: int) -> bool:
-        """Whether `checkpoint` at *step* will keep a checkpoint: for work that only a checkpoint needs."""
+        """Return whether `checkpoint` at *step* will keep a checkpoint. If not, work that only a
+        checkpoint needs can be skipped.
+        """
         return self.keeper is not None and self.keeper.due(step)
 
     async def checkpoint(
@@ -109,21 +123,25 @@ class Progress:
         under_way: Any = None,
         **kept: Any,
     ) -> None:
-        """Mark the end of *step*, a point at which the run may be checkpointed and resumed. At most points nothing is
-        kept.
+        """Mark the end of *step*, where the run may be checkpointed and resumed.
 
-        A checkpoint holds all ranks at one step, so all must call this at the same steps. *loose*: ranks are not in
-        step; rank 0's checkpoint stands for the run, with what the others kept last. *kept*: what a rank needs besides
-        weights, optimizer and generators, by the names that `restored` uses: tensors, numbers, strings, lists and dicts
-        of them, codecs. *batches*: the number of this rank's batches in the weights, by default *step*. *places*: the
-        parameters that this rank is responsible for, by default all.
+        A checkpoint is kept only if one is due.
 
-        *under_way* is kept like *kept*, but not in memory, from where a group that loses a rank continues without
-        waiting (simcluster.regroup): there the state is that after step *landed*, by default *step*, and nothing is
-        remembered unless *landed* has advanced. *apart*: the number of remembered steps beyond one by which ranks may
-        differ.
+        A checkpoint holds the state of all ranks at the same step, so all ranks must call this at
+        the same steps. *loose*: whether ranks are at different steps; if so, rank 0's checkpoint
+        stands for the run, together with the last state of each other rank. *kept*: the algorithm's
+        state besides the weights, the optimizer and the generators, under the names that `restored`
+        uses; values are tensors, numbers, strings, lists and dicts of these, and codecs. *batches*:
+        the number of this rank's batches in the weights, by default *step*. *places*: the indices
+        of the parameters that this rank saves, by default all.
 
-        Raises Left if this rank is to leave the run: at this point it has nothing unfinished.
+        The last steps are also remembered in memory, so that a group that loses a rank can continue
+        from there without waiting (simcluster.regroup). The remembered state is that after step
+        *landed*, by default *step*; no state is added unless *landed* has advanced. *under_way* is
+        kept in checkpoints like *kept*, but not in memory. *apart*: the number of steps beyond one
+        by which ranks may differ; that many more steps are remembered.
+
+        Raise Left if this rank was asked to leave the run. At this point it has no unfinished work.
         """
         batches = step if batches is None else batches
         if self.settle_statistics is not None:
@@ -142,13 +160,17 @@ class Progress:
 
 
 def _is_stateful(value: Any) -> bool:
-    """Return whether *value* is filled in place: an object with a state, or a list with some."""
+    """Return whether *value* is restored in place, since it is a stateful object or a list that
+    contains one.
+    """
     parts = value if isinstance(value, list) else [value]
     return any(hasattr(part, "load_checkpoint_state") for part in parts)
 
 
 def _filled(value: Any, saved: Any) -> Any:
-    """Return *saved*, loaded into the stateful parts of *value*."""
+    """Load *saved* into the stateful parts of *value* and return the result; return *saved* itself
+    if there are no such parts.
+    """
     if not _is_stateful(value):
         return saved
     if isinstance(value, list):

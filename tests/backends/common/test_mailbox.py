@@ -14,15 +14,6 @@ def message(source: int, tag: str, number: int = 0, size: int = 10) -> Message:
     return Message(source, tag, Payload((), {"number": number}), size)
 
 
-def test_a_message_that_nobody_waits_for_is_queued() -> None:
-    box: Mailbox[str] = Mailbox()
-    assert box.deliver(message(1, "a")) is None
-    assert box.take(2, "a") is None
-    assert box.take(1, "b") is None
-    assert box.take(1, "a") == message(1, "a")
-    assert box.take(1, "a") is None
-
-
 def test_the_first_receiver_that_accepts_a_message_gets_it() -> None:
     box: Mailbox[str] = Mailbox()
     box.wait(2, "a", "other source")
@@ -31,21 +22,6 @@ def test_the_first_receiver_that_accepts_a_message_gets_it() -> None:
     box.wait(1, "a", "second")
     assert [box.deliver(message(1, "a")), box.deliver(message(1, "a"))] == ["first", "second"]
     assert box.describe() == ["recv(source=2, tag='a')", "recv(source=1, tag='b')"]
-
-
-def test_any_takes_what_arrived_first_of_all_that_match() -> None:
-    box: Mailbox[str] = Mailbox()
-    for number, (source, tag) in enumerate([(2, "b"), (1, "a"), (1, "b"), (2, "a")]):
-        box.deliver(message(source, tag, number))
-    assert [box.take(1, ANY), box.take(ANY, "a")] == [message(1, "a", 1), message(2, "a", 3)]
-    assert [box.take(ANY, ANY), box.take(ANY, ANY)] == [message(2, "b", 0), message(1, "b", 2)]
-
-
-def test_a_withdrawn_receiver_gets_nothing() -> None:
-    box: Mailbox[str] = Mailbox()
-    box.wait(1, "a", "gone")
-    box.withdraw("gone")
-    assert box.deliver(message(1, "a")) is None
 
 
 def test_a_restored_message_is_the_next_of_its_kind() -> None:

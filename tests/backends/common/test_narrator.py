@@ -26,6 +26,7 @@ from simcluster.cli.terminal.show import print_line
 from simcluster.logs import setup as logs
 from simcluster.logs.setup import KEYS, LogSettings
 from simcluster.runs.recorder import Recorder
+from tests.support.levels import sample_of
 from tests.support.socket_runs import Running, job, wait_for
 
 RUN: dict[str, Any] = {
@@ -49,7 +50,7 @@ def as_before() -> Iterator[None]:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("backend", ["sockets", "torch"])
+@pytest.mark.parametrize("backend", sample_of(["sockets", "torch"], 2))
 def test_every_real_node_says_at_its_end_what_it_did(backend: str, tmp_path: Path) -> None:
     simcluster.run(**RUN, backend=backend, out=tmp_path / "run", report=False)
     files = {file.stem: file.read_text().splitlines() for file in (tmp_path / "run" / "logs").iterdir()}
@@ -61,7 +62,7 @@ def test_every_real_node_says_at_its_end_what_it_did(backend: str, tmp_path: Pat
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("backend", ["sockets", "torch"])
+@pytest.mark.parametrize("backend", sample_of(["sockets", "torch"], 2, 1))
 def test_as_json_the_line_has_all_fields(backend: str, tmp_path: Path) -> None:
     logs.configure(LogSettings("json", "info"), io.StringIO())
     simcluster.run(**RUN, backend=backend, out=tmp_path / "run", report=False)
@@ -79,7 +80,7 @@ def test_as_json_the_line_has_all_fields(backend: str, tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("backend", ["sockets", "torch"])
+@pytest.mark.parametrize("backend", sample_of(["sockets", "torch"], 2))
 def test_above_info_nodes_say_nothing(backend: str, tmp_path: Path) -> None:
     logs.configure(LogSettings(level="warning", loki="", component="run"), io.StringIO())
     simcluster.run(**RUN, backend=backend, out=tmp_path / "run", report=False)

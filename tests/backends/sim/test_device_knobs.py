@@ -105,8 +105,3 @@ def test_power_and_price_change_the_bill_and_nothing_else(tmp_path: Path, key: s
     assert changed[shown] > base[shown]
     assert changed["nodes"]["b"][shown] > base["nodes"]["b"][shown]
     assert changed["nodes"]["a"][shown] == base["nodes"]["a"][shown]
-
-
-def test_a_memory_that_is_too_small_ends_the_run_before_it_begins(tmp_path: Path) -> None:
-    with pytest.raises(simcluster.UsageError, match=r"nodes\.b\.memory"):
-        summary(tmp_path / "run", "1 kB", "memory")

@@ -5,12 +5,11 @@ from __future__ import annotations
 import asyncio
 
 import pytest
-import torch
 
 from simcluster.errors import PeerLost
 from simcluster.topology import Topology, complete, load
 from simcluster.transport import ANY, Cost, Transport
-from tests.support.clusters import arrivals, now, pair, run, star, with_nodes
+from tests.support.clusters import arrivals, block, now, pair, run, star, with_nodes
 
 SEND_S, RECV_S = 0.003, 0.005
 M = 1_000_000
@@ -20,19 +19,11 @@ def busy(topology: Topology) -> Topology:
     return with_nodes(topology, send_overhead_s=SEND_S, recv_overhead_s=RECV_S)
 
 
-def block(size: int) -> torch.Tensor:
-    return torch.empty(size, dtype=torch.uint8, device="meta")
-
-
 def test_one_message_takes_what_loggp_says() -> None:
     # o + (k-1) G + L + o; its L lasts until the first byte is there, so it is our latency and the time of that byte
     k, gap_s, latency_s = 250_000, 1 / M, 0.01
     expected = SEND_S + (k - 1) * gap_s + (latency_s + gap_s) + RECV_S
     assert arrivals(busy(pair(M, latency_s)), [k]) == pytest.approx([expected], rel=1e-12)
-
-
-def test_without_overheads_it_takes_latency_and_bytes_alone() -> None:
-    assert arrivals(pair(M, 0.01), [250_000]) == [0.26]
 
 
 def test_a_message_without_a_body_takes_overheads_and_latency() -> None:

@@ -10,7 +10,6 @@ import pytest
 import torch
 from simcluster_backends.sim import SimCluster
 from simcluster_backends.sim.faults import SimFaults
-from simcluster_backends.sockets.local import run_bodies as run_on_sockets
 
 import simcluster
 from simcluster.collectives import exchange, ring_all_reduce
@@ -19,14 +18,11 @@ from simcluster.experiment.read.read import read_experiment
 from simcluster.fault_plans.kinds import Crash
 from simcluster.topology import Topology
 from simcluster.transport import ANY, Transport
-from tests.support.clusters import arrivals, now, pair, run, star, with_nodes
+from tests.support.clusters import arrivals, block, now, pair, run, star, with_nodes
+from tests.support.socket_cluster import run_bodies as run_on_sockets
 
 M = 1_000_000
 EAGER, ASKED = None, 0
-
-
-def block(size: int) -> torch.Tensor:
-    return torch.empty(size, dtype=torch.uint8, device="meta")
 
 
 def with_inbox(topology: Topology, inbox_bytes: int | None) -> Topology:

@@ -7,7 +7,6 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 
 import pytest
-import torch
 from simcluster_backends.sim import run_bodies
 from simcluster_backends.sim.cluster import SimCluster
 
@@ -16,13 +15,9 @@ from simcluster.errors import PeerLost
 from simcluster.testing import CHECKS, Crash, RunBodies
 from simcluster.topology import loads
 from simcluster.transport import Transport
-from tests.support.clusters import now, pair, run, star, with_nodes
+from tests.support.clusters import block, now, pair, run, star, with_nodes
 
 M = 1_000_000
-
-
-def block(size: int) -> torch.Tensor:
-    return torch.empty(size, dtype=torch.uint8, device="meta")
 
 
 def sends(sizes: Sequence[int], buffer_bytes: int) -> tuple[list[float], list[float]]:

@@ -18,6 +18,7 @@ from simcluster.topology import Topology
 from tests.lm.models.test_trained import SIZES, folder_of
 from tests.lm.serving.test_losses import LAYOUTS, requests, setup_of
 from tests.support.dying import PROGRAM
+from tests.support.levels import sample_of
 from tests.support.root import ROOT
 
 PLACED = {"kind": "pipeline", "nodes": {"n2": 1, "n0": 2}}  # n1 holds no layer
@@ -44,7 +45,7 @@ def test_torchrun_gives_the_tokens_of_the_simulator_and_rank_0_alone_prints_them
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", ["pipeline", "tensor", "replicas"])
+@pytest.mark.parametrize("name", sample_of(["pipeline", "tensor", "replicas"]))
 def test_a_lost_node_ends_the_run_and_is_named(name: str, tmp_path: Path) -> None:
     folder_of(tmp_path, SIZES)
     setup = setup_of(str(tmp_path), LAYOUTS[name], requests(), "torch")

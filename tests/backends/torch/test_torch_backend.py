@@ -23,7 +23,6 @@ from simcluster_backends.torch import run_cluster
 from simcluster_backends.torch.frame import TorchFrameKind, control_frame
 from simcluster_backends.torch.group import HashStore, WorldPlace, first_line, place_of
 from simcluster_backends.torch.link import RankLink
-from simcluster_backends.torch.local import run_bodies
 from simcluster_backends.torch.node import take_part
 from simcluster_backends.torch.settings import TorchOptions, read_options
 
@@ -43,19 +42,15 @@ from simcluster.job import ClusterJob
 from simcluster.payload import pack, sizes_of
 from simcluster.runs.record import RunRecord
 from simcluster.testing import CHECKS, RunBodies
-from simcluster.transport import Transport
 from tests.support import node_programs
 from tests.support.node_programs import LET_GO, line_of
 from tests.support.root import ROOT
 from tests.support.seen import Seen
+from tests.support.socket_runs import job
+from tests.support.torch_cluster import run_bodies
 
 EXAMPLES = ROOT / "docs" / "torch"
 QUICK = TorchOptions(heartbeat_s=0.05)
-
-
-def job(program: str, names: str = "abc", folder: Path | None = None, **settings: Any) -> ClusterJob:
-    config = json.dumps({"folder": str(folder), "mark": "m"})
-    return ClusterJob(list(names), config, program=f"tests.support.node_programs:{program}", **settings)
 
 
 def in_threads(request: ClusterJob, options: TorchOptions = QUICK) -> list[RunRecord | RunError | None]:
@@ -207,14 +202,6 @@ def test_what_does_not_stop_is_left_behind(program: str, tmp_path: Path, monkeyp
                 thread.join()
         LET_GO.clear()
     assert isinstance(record_of(first).error, NeverFinished)
-
-
-def test_an_algorithm_is_given_the_verbs_of_the_interface_and_cannot_end_a_node() -> None:
-    async def body(node: Transport) -> set[str]:
-        return {name for name in dir(node) if not name.startswith("_")}
-
-    promised = {name for name in dir(Transport) if not name.startswith("_")}
-    assert run_bodies([body]) == [promised | {"exchange", "recorder", "carries"}]
 
 
 # what is refused

@@ -67,3 +67,18 @@ def test_a_run_has_a_state_in_its_folder_while_it_goes_on(tmp_path: Path, monkey
     assert (state["backend"], state["state"], states[0]["alive"]) == ("torch", "running", True)
     assert [(node["state"], node["loss"]) for node in state["nodes"]] == [("running", 0.5)] * 2
     assert read_live(tmp_path / "run") is None
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("choice", "has_any"), [(True, 1.0), (False, 0.0)])
+def test_the_option_shortcuts_reaches_every_process(tmp_path: Path, choice: bool, has_any: float) -> None:
+    (tmp_path / "says.py").write_text(
+        "async def says(node, replica):\n    node.record(step=1, loss=0.5, fast=float(node.fast is not None))\n"
+    )
+    run = simcluster.run(
+        "quickstart", topology=simcluster.Topology.star(2), backend="torch", out=tmp_path / "run", report=False,
+        overrides={"algorithm": {"path": str(tmp_path / "says.py:says")}, "stop.steps": 1},
+        options={"shortcuts": choice},
+    )  # fmt: skip
+    values = run.metrics[run.metrics["name"] == "fast"]["value"]
+    assert list(values) == [has_any] * 2

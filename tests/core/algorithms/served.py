@@ -11,18 +11,14 @@ from dataclasses import dataclass
 from typing import Any
 
 import torch
-from simcluster_backends.sim.cluster import SimCluster
-from simcluster_backends.sim.faults import SimFaults
 from torch import Tensor, nn
 
-from simcluster.algorithms import ALGORITHMS
 from simcluster.runs.record import NodeRecord
 from simcluster.topology import Device
 from simcluster.topology.model.stragglers import Constant, Straggler
-from simcluster.transport import Transport
 from simcluster.workloads import Replica, Workload, sgd
+from tests.core.algorithms.trained import train
 from tests.support.clusters import star
-from tests.support.plans import plan
 
 
 class Bowl(nn.Module):
@@ -107,19 +103,11 @@ def serve(
     topology = star(
         size, bandwidth_Bps=1e15, latency_s=latency_s, n0=Device("server", 1e18, work_overhead_s=server_s), **devices
     )
-    numerics = "none" if workload is None else "real"
-    trained = workload or bowl(0.1)
-    replicas = [trained.replica(rank, size, seed, steps, numerics=numerics) for rank in range(size)]
-
-    async def body(node: Transport) -> None:
-        await ALGORITHMS[name](node, replicas[node.rank], **settings)
-
-    cluster = SimCluster(topology, seed, faults=SimFaults(plan(topology, *faults), 0.5))
-    results = cluster.run([body] * size)
-    for result in results:
-        if check and isinstance(result, BaseException):
-            raise result
-    return Served(results, replicas, [node.recorder.finish(None) for node in cluster.members])
+    done = train(
+        name, topology, workload=workload or bowl(0.1), steps=steps, seed=seed, faults=faults, dead_s=0.5,
+        fails=not check, numerics="none" if workload is None else "real", **settings,
+    )  # fmt: skip
+    return Served(done.results, done.replicas, done.records)
 
 
 def equal(count: int) -> list[Straggler | None]:

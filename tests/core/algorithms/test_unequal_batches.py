@@ -40,7 +40,7 @@ def test_unequal_batches_are_one_process_on_the_joined_batch(
     name: str, settings: dict[str, Any], workload: dict[str, Any]
 ) -> None:
     model = mnist_mlp(**workload).with_batches(SIZES)
-    replicas, _ = well(ALGORITHMS[name], model, star(3), 4, **settings)
+    replicas, _ = well(name, model, star(3), 4, **settings)
     same(replicas[0].parameters, train_alone(model, 3, SEED, 4))
     even = mnist_mlp(**workload).with_batches((4, 4, 4))
     assert not torch.allclose(replicas[0].parameters[0], train_alone(even, 3, SEED, 4)[0], rtol=1e-3), "it matters"
@@ -51,7 +51,7 @@ def test_equal_sizes_by_rank_are_the_bits_of_one_number() -> None:
         if facts_of(known).evenly({}):
             continue
         plain, by_rank = (
-            well(known, model, star(2), 2)[0][0].weights_sha256()
+            well(name, model, star(2), 2)[0][0].weights_sha256()
             for model in (mnist_mlp(**PLAIN), mnist_mlp(**PLAIN).with_batches((4, 4)))
         )
         assert plain == by_rank, name
@@ -59,7 +59,7 @@ def test_equal_sizes_by_rank_are_the_bits_of_one_number() -> None:
 
 def test_local_rounds_weigh_by_samples() -> None:
     model = mnist_mlp(**PLAIN).with_batches((6, 2))
-    replicas, _ = well(ALGORITHMS["local_sgd"], model, star(2), 3, interval=3)
+    replicas, _ = well("local_sgd", model, star(2), 3, interval=3)
     alone = [model.replica(rank, 2, SEED, 3) for rank in range(2)]
     for replica in alone:
         for batch in replica.batches():
@@ -78,7 +78,7 @@ def test_a_server_that_takes_the_first_weighs_only_those() -> None:
 
 def test_the_loss_of_a_server_is_that_of_the_joined_batch() -> None:
     model = mnist_mlp(**PLAIN).with_batches(SIZES)
-    _, records = well(ALGORITHMS["sync_ps"], model, star(3), 1)
+    _, records = well("sync_ps", model, star(3), 1)
     alone = model.replica(0, 3, SEED, 1)
     loss, _ = alone.loss_and_gradients(next(alone.joined_batches()))
     assert [m.value for m in records[0].metrics if m.name == "loss"] == pytest.approx([loss], rel=1e-5)
@@ -87,6 +87,6 @@ def test_the_loss_of_a_server_is_that_of_the_joined_batch() -> None:
 @pytest.mark.parametrize("name", ["sync_ps", "all_reduce_dp", "zero", "local_sgd", "d_psgd"])
 def test_without_numerics_it_takes_the_same_time(name: str) -> None:
     model = mnist_mlp(**PLAIN).with_batches(SIZES)
-    real, none = (well(ALGORITHMS[name], model, star(3), 2, numerics=numerics)[1] for numerics in ("real", "none"))
+    real, none = (well(name, model, star(3), 2, numerics=numerics)[1] for numerics in ("real", "none"))
     for computed, timed in itertools.zip_longest(real, none):
         assert computed.spans == timed.spans

@@ -10,7 +10,7 @@ import pytest
 from torch import Tensor
 
 from simcluster.checkpoints.shard import Shard
-from simcluster.experiment import part
+from simcluster.experiment import node_part
 from simcluster.rng import NodeRandom
 from simcluster.workloads import Replica, weights
 from simcluster.workloads.initial import deferred
@@ -40,7 +40,7 @@ def most(monkeypatch: pytest.MonkeyPatch) -> dict[int, int]:
     """
     found: dict[int, int] = defaultdict(int)
     replicas: list[Replica] = []
-    allocate, restore, make = deferred.allocate, part.restore, part.NodePart._make
+    allocate, restore, make = deferred.allocate, node_part.restore, node_part.NodePart._make
 
     def counted(parameter: Tensor) -> None:
         allocate(parameter)
@@ -51,15 +51,15 @@ def most(monkeypatch: pytest.MonkeyPatch) -> dict[int, int]:
         replicas.append(replica)
         restore(shard, replica, rng)
 
-    def made(self: part.NodePart, *given: Any) -> None:
+    def made(self: node_part.NodePart, *given: Any) -> None:
         make(self, *given)
         assert self.replica.is_in_parts
         replicas.append(self.replica)
 
     for module in (deferred, weights, layers):
         monkeypatch.setattr(module, "allocate", counted)
-    monkeypatch.setattr(part, "restore", restored)
-    monkeypatch.setattr(part.NodePart, "_make", made)
+    monkeypatch.setattr(node_part, "restore", restored)
+    monkeypatch.setattr(node_part.NodePart, "_make", made)
     return found
 
 

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
-import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -12,11 +10,11 @@ from typing import Any
 
 import psutil
 import pytest
-from simcluster_backends.sockets.launcher.member import NodeHandle
+from simcluster_backends.sockets.launcher.node_handle import NodeHandle
 
 from simcluster.algorithms import ALGORITHMS
 from simcluster.results import load_run
-from tests.support.socket_runs import GUARD_S, wait_for
+from tests.support.socket_runs import GUARD_S
 
 SHORT = ("--set", "stop.steps=6", "--no-report")
 
@@ -138,28 +136,6 @@ def test_own_code_that_fails_is_told_whole_and_where_its_traceback_is(
     assert 'own.py", line 3, in own' in (tmp_path / "failed" / "traceback.txt").read_text()
 
 
-def test_a_folder_with_something_else_is_left_alone(command: Any, tmp_path: Path) -> None:
-    (tmp_path / "mine").mkdir()
-    (tmp_path / "mine" / "thesis.txt").write_text("all of it")
-    code, _, err = command("run", "quickstart", *SHORT, "--out", "mine")
-    assert code == 2
-    assert "thesis.txt" in err
-    assert [path.name for path in (tmp_path / "mine").iterdir()] == ["thesis.txt"]
-
-
-@pytest.mark.slow
-def test_compare_says_where_runs_differ(command: Any) -> None:
-    for seed in ("0", "1"):
-        assert command("run", "quickstart", *SHORT, "--seed", seed, "--out", f"run{seed}")[0] == 0
-    code, out, _ = command("compare", "run0", "run1")
-    assert code == 0
-    assert "seed" in out
-    assert "different" in out
-    code, out, _ = command("compare", "run0", "run1", "--json")
-    assert code == 0
-    assert isinstance(json.loads(out), list)
-
-
 def test_list_names_everything_with_its_settings(command: Any) -> None:
     code, out, _ = command("list")
     assert code == 0
@@ -179,14 +155,6 @@ def test_topology_check_and_draw_work_on_every_shipped_file(command: Any, tmp_pa
         assert "<svg" in (tmp_path / f"{name}.html").read_text()
 
 
-@pytest.mark.slow
-def test_report_is_written_again(command: Any, tmp_path: Path) -> None:
-    command("run", "quickstart", *SHORT, "--out", "run")
-    assert not (tmp_path / "run" / "report.html").exists()
-    assert command("report", "run")[0] == 0
-    assert (tmp_path / "run" / "report.html").stat().st_size > 1_000_000
-
-
 def test_version_and_help_need_no_torch() -> None:
     script = """
 import sys
@@ -201,31 +169,6 @@ except SystemExit:
     done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
     assert done.stdout.startswith("simcluster ")
-
-
-@pytest.mark.slow
-def test_ctrl_c_ends_a_run_and_all_its_processes(tmp_path: Path, request: pytest.FixtureRequest) -> None:
-    command = [sys.executable, "-m", "simcluster", "run", "quickstart", "--backend", "sockets", "--no-report"]
-    process = subprocess.Popen(
-        [*command, "--set", "stop.steps=1000000", "--set", "checkpoint.every=1", "--out", str(tmp_path / "run")],
-        stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, start_new_session=True,
-        # A job that a shell started in the background ignores SIGINT, and so would its children.
-        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
-    )  # fmt: skip
-    request.addfinalizer(process.kill)  # whatever becomes of this test, nothing runs for ever
-    training = (tmp_path / "run" / "checkpoints").glob
-    wait_for(lambda: process.poll() is not None or list(training("step-*.json")))
-    assert process.poll() is None, process.communicate()
-    family = psutil.Process(process.pid).children(recursive=True)
-    assert len(family) >= 6  # the fork server and five nodes
-    os.kill(process.pid, signal.SIGINT)
-    _, err = process.communicate()
-    # Python ends by the signal itself, which a shell shows as 130, if it came while C code ran Python code (an import).
-    assert process.returncode in (130, -signal.SIGINT), err
-    assert err.strip().splitlines()[-1] == "interrupted"
-    assert "Traceback" not in err
-    _, alive = psutil.wait_procs(family, timeout=GUARD_S)
-    assert alive == []
 
 
 @pytest.mark.slow

@@ -78,7 +78,7 @@ def test_the_commands_of_its_readme_exist(example: str, command: Any, tmp_path: 
     assert set(shown) <= set(commands)
 
 
-@pytest.mark.slow
+@pytest.mark.exhaustive
 def test_the_test_of_a_new_algorithm_passes(command: Any, tmp_path: Path) -> None:
     command("new", "project")
     tested = subprocess.run(

@@ -8,6 +8,8 @@ from typing import Any
 
 import pytest
 
+from tests.support.levels import sample_of
+
 SHELVES = {
     "bare": "nodes: {mini1: {device: mac-mini-m4}}\n",
     "with links": "nodes: {mini1: {device: mac-mini-m4}}\nlinks: []\n",
@@ -91,7 +93,7 @@ def asked(command: Any, tmp_path: Path) -> Any:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("shelf", SHELVES)
+@pytest.mark.parametrize("shelf", sample_of(SHELVES))
 @pytest.mark.parametrize("name", COMMANDS)
 def test_a_command_takes_every_topology(name: str, shelf: str, asked: Any) -> None:
     asked(shelf, COMMANDS[name])

@@ -9,7 +9,6 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from simcluster_backends.sockets.local import run_bodies
 from torch import Tensor
 
 from simcluster.collectives import (
@@ -28,6 +27,7 @@ from simcluster.collectives import (
 from simcluster.errors import UsageError
 from simcluster.transport import Transport
 from tests.support.clusters import now, run, star
+from tests.support.socket_cluster import run_bodies
 
 SIZES = (1, 2, 3, 4, 5, 7, 8)
 EXACT = (

@@ -11,9 +11,9 @@ from tests.support.stand_in import install
 @pytest.fixture
 def overlapping(stand_in: torch.device, monkeypatch: pytest.MonkeyPatch) -> torch.device:
     """The stand-in, from which copies are made while the host continues."""
-    monkeypatch.setattr("simcluster.compute.copies.overlaps", lambda device: True)
+    monkeypatch.setattr("simcluster.compute.host_copies.overlaps", lambda device: True)
     monkeypatch.setattr(
-        "simcluster.compute.copies.pinned_like", lambda tensor: torch.empty(tensor.shape, dtype=tensor.dtype)
+        "simcluster.compute.host_copies.pinned_like", lambda tensor: torch.empty(tensor.shape, dtype=tensor.dtype)
     )
     return stand_in
 

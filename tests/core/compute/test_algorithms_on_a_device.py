@@ -21,34 +21,16 @@ from tests.support.stand_in import counted
 SIZE, STEPS, SEED = 3, 6, 3
 
 
-class Tied(nn.Module):
-    """Embeddings that the last layer shares, a buffer, a frozen parameter, and dropout."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.tokens = nn.Embedding(12, 6)
-        self.register_buffer("scale", torch.tensor([0.5, 1, 1, 1, 1, 2]))
-        self.shift = nn.Parameter(torch.randn(6), requires_grad=False)
-        self.inner, self.drop, self.last = nn.Linear(6, 6), nn.Dropout(0.2), nn.Linear(6, 12, bias=False)
-        self.last.weight = self.tokens.weight
-
-    def forward(self, tokens: torch.Tensor) -> torch.Tensor:
-        hidden = self.tokens(tokens).mean(1) * self.scale + self.shift
-        return self.last(self.drop(torch.tanh(self.inner(hidden))))
-
-
 def layered() -> nn.Module:
     return nn.Sequential(nn.Linear(5, 6), nn.Tanh(), nn.Linear(6, 6), nn.ReLU(), nn.Linear(6, 4))
 
 
-def workload(optimizer: MakeOptimizer | None = None, *, tied: bool = False, **settings: Any) -> Workload:
+def workload(optimizer: MakeOptimizer | None = None, **settings: Any) -> Workload:
     generator = torch.Generator().manual_seed(1)
     inputs = torch.randn(48, 5, generator=generator)
-    if tied:
-        inputs = torch.randint(0, 12, (48, 5), generator=generator)
     targets = torch.randint(0, 4, (48,), generator=generator)
     return Workload(
-        model=Tied if tied else layered,
+        model=layered,
         loss=nn.functional.cross_entropy,
         train=(inputs, targets),
         test=(inputs, targets),
@@ -58,12 +40,9 @@ def workload(optimizer: MakeOptimizer | None = None, *, tied: bool = False, **se
     )
 
 
-def trained(
-    name: str, work: Workload, device: torch.device, *, in_parts: bool = False, **settings: Any
-) -> tuple[list[Replica], str]:
+def trained(name: str, work: Workload, device: torch.device, **settings: Any) -> tuple[list[Replica], str]:
     """The replicas after a simulated run on *device*, and the hash of all that the nodes did."""
-    given = {"device": device, "in_parts": in_parts}
-    replicas = [work.replica(rank, SIZE, SEED, STEPS, **given) for rank in range(SIZE)]
+    replicas = [work.replica(rank, SIZE, SEED, STEPS, device=device) for rank in range(SIZE)]
 
     async def body(node: Transport) -> None:
         seen = node if device == HOST else DeviceTransport(node, device)

@@ -8,7 +8,6 @@ from typing import Any
 
 import pytest
 import torch
-from simcluster_backends.sockets.local import run_bodies
 
 from simcluster.algorithms import ALGORITHMS
 from simcluster.collectives import SCHEDULES, ring_all_reduce, subgroup
@@ -19,6 +18,7 @@ from simcluster.testing import CHECKS, Body, RunBodies
 from simcluster.transport import FREE, Transport
 from tests.core.compute.test_algorithms_on_a_device import SEED, SIZE, STEPS, workload
 from tests.support.clusters import run, star
+from tests.support.socket_cluster import run_bodies
 from tests.support.stand_in import Mixed, counted
 
 
@@ -60,21 +60,25 @@ def test_a_message_arrives_on_the_device_as_it_was_when_sent(overlapping: torch.
     on_sockets(sender, receiver)
 
 
-def test_messages_arrive_in_the_order_of_their_sends(overlapping: torch.device) -> None:
+def send_four_in_order(device: torch.device) -> None:
     """The first waits for its copy and the second has none to wait for."""
 
     async def sender(bare: Transport) -> None:
-        node = DeviceTransport(bare, overlapping)
+        node = DeviceTransport(bare, device)
         async with asyncio.TaskGroup() as group:
-            group.create_task(node.send(1, "t", pack(torch.zeros(100_000, device=overlapping), number=0)))
+            group.create_task(node.send(1, "t", pack(torch.zeros(300_000, device=device), number=0)))
             group.create_task(node.send(1, "t", pack(number=1)))
-            group.create_task(node.send(1, "t", lend(torch.zeros(3, device=overlapping), number=2)))
+            group.create_task(node.send(1, "t", lend(torch.zeros(3, device=device), number=2)))
             group.create_task(node.send(1, "t", pack(number=3)))
 
     async def receiver(bare: Transport) -> list[int]:
-        return [(await DeviceTransport(bare, overlapping).recv(0, "t"))["number"] for _ in range(4)]
+        return [(await DeviceTransport(bare, device).recv(0, "t"))["number"] for _ in range(4)]
 
     assert on_sockets(sender, receiver)[1] == [0, 1, 2, 3]
+
+
+def test_messages_arrive_in_the_order_of_their_sends(overlapping: torch.device) -> None:
+    send_four_in_order(overlapping)
 
 
 def test_a_piece_of_work_ends_when_the_device_has_done_it(stand_in: torch.device) -> None:

@@ -13,6 +13,7 @@ from simcluster.errors import NotReplayable, UsageError
 from simcluster.lab.calibrate import calibrate
 from simcluster.lab.replays.run import replay
 from simcluster.runs.comparison.compare import RunPair
+from tests.support.levels import sample_of
 from tests.support.root import ROOT
 
 
@@ -69,7 +70,7 @@ def test_unlike_devices_are_judged_by_the_tolerance(
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("algorithm", ["all_reduce_dp", "sync_ps", "d_psgd", "zero"])
+@pytest.mark.parametrize("algorithm", sample_of(["all_reduce_dp", "sync_ps", "d_psgd", "zero"]))
 def test_tensors_travel_from_device_to_device_with_the_weights_and_counts_of_the_simulator(
     algorithm: str, stand_in: torch.device, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -17,6 +17,7 @@ from simcluster.lab.verify.checks.statistics import WORKLOAD
 from simcluster.results import Run
 from simcluster.topology import star
 from tests.core.workloads.replicas import normalised, replica_of
+from tests.support.levels import sample_of
 
 STATISTICS = {"path": f"{running_mean.__file__}:running_mean"}
 MEANS = [running_mean.MEAN + running_mean.SPREAD * place for place in (-2 / 3, 0, 2 / 3)]
@@ -65,7 +66,7 @@ def test_real_nodes_end_with_the_simulators_statistics_and_bytes(algorithm: str,
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("algorithm", ["sync_ps", "all_reduce_dp", "edp", "d_psgd", "diloco", "pipeline"])
+@pytest.mark.parametrize("algorithm", sample_of(["sync_ps", "all_reduce_dp", "edp", "d_psgd", "diloco", "pipeline"], 2))
 def test_a_run_for_timing_sends_the_same_bytes_in_the_same_time(algorithm: str, tmp_path: Path) -> None:
     real, timed = (
         run(tmp_path / numerics, algorithm, numerics=numerics, stop={"steps": 3}, size=2).summary

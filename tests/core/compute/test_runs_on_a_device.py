@@ -18,6 +18,7 @@ from simcluster.runs.record import RunRecord
 from tests.core.checkpoints.test_resume import EXACT, LOOSE, mesh
 from tests.core.regroup.test_regroup import star as slow_star
 from tests.support.kept import config, hashes, play, play_on
+from tests.support.levels import sample_of
 from tests.support.stand_in import counted
 
 GPT = {"name": "gpt", "layers": 2, "width": 8, "heads": 2, "context": 4, "batch_size": 4, "clip_norm": 0.5}
@@ -46,7 +47,7 @@ def check_same(host: RunRecord, there: RunRecord, device: torch.device) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("algorithm", "settings"), [*EXACT, *LOOSE])
+@pytest.mark.parametrize(("algorithm", "settings"), sample_of([*EXACT, *LOOSE]))
 def test_kept_and_resumed_there_it_is_the_run_of_the_cpu(
     algorithm: str, settings: dict[str, Any], stand_in: torch.device, tmp_path: Path
 ) -> None:

@@ -19,7 +19,7 @@ from simcluster.documents.captured import SourceModule, capture, capture_value
 from simcluster.documents.captured.source import content_of, files_with, found_in, write_sources
 from simcluster.documents.user_code import files_of, load_function
 from simcluster.errors import UsageError
-from simcluster.process.places import origin, original
+from simcluster.process.own_frames import origin, original
 from simcluster.workloads import Workload, sgd
 from tests.support.cells import Cells
 

@@ -8,17 +8,16 @@ from typing import Any
 import pytest
 
 from simcluster.errors import UsageError
-from simcluster.experiment.part import can_regroup
+from simcluster.experiment.node_part import can_regroup
 from simcluster.experiment.read.read import read_experiment
 from simcluster.experiment.run import run
+from tests.support.clusters import uneven_star
 
 
 def document(batch_size: Any, algorithm: Any = "sync_ps", **changes: Any) -> dict[str, Any]:
     """Workers n0, n1, n2 of 4, 3 and 1 GFLOP/s around a switch."""
-    nodes: dict[str, Any] = {f"n{i}": {"flops": f"{flops} GFLOP/s"} for i, flops in enumerate((4, 3, 1))}
-    links = [{"between": [f"n{i}", "sw"], "bandwidth": "1 Gbps", "latency": "100 us"} for i in range(3)]
     return {
-        "topology": {"name": "uneven", "nodes": {**nodes, "sw": {"kind": "switch"}}, "links": links},
+        "topology": uneven_star("4 GFLOP/s", "3 GFLOP/s", "1 GFLOP/s", latency="100 us"),
         "algorithm": algorithm,
         "workload": {"name": "mnist_mlp", "hidden": 12, "batch_size": batch_size},
         "stop": {"steps": 4},
@@ -95,10 +94,11 @@ CRASH = [{"kind": "crash", "node": "n2", "at": "1 ms"}]
 
 def test_unequal_sizes_belong_to_nodes_so_a_plan_that_loses_one_is_refused_unless_no_group_is_to_form() -> None:
     sizes = {"n0": 8, "n1": 3, "n2": 1}
-    assert can_regroup(read_experiment(document(8, "all_reduce_dp", faults=CRASH)))
+    assert can_regroup(read_experiment(document(8, "all_reduce_dp", faults=CRASH)), losses_are_planned=True)
     with pytest.raises(UsageError, match=r"batch_size: found 1 to 8 samples per node, and faults that may lose a node"):
         read_experiment(document(sizes, "all_reduce_dp", faults=CRASH))
-    assert not can_regroup(read_experiment(document(sizes, "all_reduce_dp", faults=CRASH, regroup=False)))
+    stays = read_experiment(document(sizes, "all_reduce_dp", faults=CRASH, regroup=False))
+    assert not can_regroup(stays, losses_are_planned=True)
     read_experiment(document(sizes, "sync_ps", faults=CRASH))  # its server continues
     read_experiment(document(sizes, "all_reduce_dp"))
 

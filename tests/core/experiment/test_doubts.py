@@ -11,6 +11,7 @@ import simcluster
 from simcluster.algorithms import ALGORITHMS
 from simcluster.results import Run
 from simcluster.topology import star
+from tests.support.levels import sample_of
 from tests.support.root import ROOT
 
 LOOP = "    for step, batch in enumerate(replica.batches(), start=1):\n"
@@ -259,7 +260,7 @@ def test_report_and_comparison_show_the_warnings(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("numerics", ["real", "none"])
+@pytest.mark.parametrize("numerics", sample_of(["real", "none"], 2))
 @pytest.mark.parametrize("name", sorted(ALGORITHMS))
 def test_no_shipped_algorithm_has_a_warning(name: str, numerics: str, tmp_path: Path) -> None:
     layers = name in ("pipeline", "tensor_parallel")

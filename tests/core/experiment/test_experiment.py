@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from math import inf
 from pathlib import Path
 from typing import Any
 
@@ -10,7 +9,6 @@ import pytest
 
 from simcluster.errors import UsageError
 from simcluster.experiment import read_experiment
-from simcluster.fault_plans.kinds import Crash
 
 GOOD: dict[str, Any] = {
     "topology": "star-8-gigabit",
@@ -130,34 +128,12 @@ def test_stop_time_needs_a_unit() -> None:
     assert "stop.time" in problems_of({**GOOD, "stop": {"steps": 5, "time": 120}})[0]
 
 
-def test_a_crash_needs_a_worker_and_a_time() -> None:
-    worker = read_experiment(GOOD).topology.workers[2]
-    plan = read_experiment({**GOOD, "faults": [{"kind": "crash", "node": worker, "at": "3 s"}]})
-    assert plan.faults == (Crash(spells=((3.0, inf),), rank=2),)
-    found = problems_of(
-        {
-            **GOOD,
-            "faults": [
-                {"kind": "flood", "node": worker, "at": "3 s"},
-                {"kind": "crash", "node": "nobody", "at": "3 s"},
-                {"kind": "crash", "node": worker, "at": 3},
-            ],
-        }
-    )
-    assert len(found) == 3
-
-
 def test_what_is_wrong_with_stop_is_told_beside_all_else() -> None:
     for stop, key in (({"steps": -4}, "stop.steps"), ({"epochs": float("nan")}, "stop.epochs")):
         found = problems_of({**GOOD, "numerics": "some", "stop": {**stop, "time": "0 s"}})
         assert len(found) == 3, found
         assert any(problem.startswith(key) for problem in found)
         assert any("stop.time: found '0 s', expected a time above zero" in problem for problem in found)
-
-
-def test_a_quantity_that_cannot_be_read_is_told_once() -> None:
-    found = problems_of({**GOOD, "stop": {"steps": 5, "time": 120}})
-    assert found[0].startswith("stop.time: found 120 without a unit, expected a time with its unit")
 
 
 def test_an_override_may_be_as_short_as_the_file() -> None:

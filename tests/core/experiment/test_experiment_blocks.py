@@ -7,17 +7,11 @@ from typing import Any
 
 import pytest
 
-from simcluster.errors import UsageError
 from simcluster.experiment import read_experiment
 from simcluster.workloads import Workload
+from tests.core.experiment.test_experiment import GOOD, problems_of
 from tests.core.workloads.models.test_idx import write_mnist
 
-GOOD: dict[str, Any] = {
-    "topology": "star-8-gigabit",
-    "algorithm": "sync_ps",
-    "workload": {"name": "quadratic", "batch_size": 8},
-    "stop": {"steps": 10},
-}
 OWN = """
 async def anything(node, replica, **settings): ...
 async def some(node, replica, interval=3): ...
@@ -25,12 +19,6 @@ async def none(node, replica): ...
 def workload(points=10): ...
 def any_workload(**settings): ...
 """
-
-
-def problems_of(source: Any, **options: Any) -> list[str]:
-    with pytest.raises(UsageError) as caught:
-        read_experiment(source, **options)
-    return [str(problem) for problem in caught.value.problems]
 
 
 @pytest.fixture

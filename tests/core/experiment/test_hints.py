@@ -8,15 +8,14 @@ from typing import Any
 import pytest
 
 from simcluster import run
+from tests.support.clusters import uneven_star
 
 GPT = {"name": "gpt", "layers": 2, "width": 16, "heads": 2, "context": 8, "batch_size": 32}
 
 
 def shelf(*gflops: float) -> dict[str, Any]:
     """Workers n0, n1, ... of these GFLOP/s around a switch."""
-    nodes: dict[str, Any] = {f"n{i}": {"flops": f"{rate} GFLOP/s"} for i, rate in enumerate(gflops)}
-    links = [{"between": [f"n{i}", "sw"], "bandwidth": "10 Gbps", "latency": "10 us"} for i in range(len(gflops))]
-    return {"nodes": {**nodes, "sw": {"kind": "switch"}}, "links": links}
+    return uneven_star(*(f"{rate} GFLOP/s" for rate in gflops), bandwidth="10 Gbps", latency="10 us")
 
 
 def ended(folder: Path, *gflops: float, workload: dict[str, Any] = GPT, **keys: Any) -> tuple[list[str], float]:

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 import simcluster
-from simcluster.experiment.part import in_parts
+from simcluster.experiment.node_part import in_parts
 from simcluster.experiment.read.read import read_experiment
 
 EXPERIMENT: dict[str, Any] = {

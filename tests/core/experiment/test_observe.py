@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import math
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +11,6 @@ import pytest
 import torch
 
 import simcluster
-from simcluster.cli.app import main
 from simcluster.errors import UsageError
 from simcluster.experiment.measurements import GRADIENT_NORM, LEARNING_RATE, joint, norms
 from simcluster.experiment.read.read import read_experiment
@@ -131,44 +129,3 @@ def test_the_learning_rate_is_that_of_every_rank_that_steps(algorithm: str, step
     assert rates["node"].nunique() == steppers
     assert not rates.duplicated(["node", "step"]).any()
     assert LEARNING_RATE not in set(plain.metrics["name"])
-
-
-def test_a_rate_that_changes_is_recorded_as_it_changes(tmp_path: Path) -> None:
-    (tmp_path / "own.py").write_text(
-        "import torch\n"
-        "from simcluster.workloads import WORKLOADS\n"
-        "from dataclasses import replace\n"
-        "class Halving(torch.optim.SGD):\n"
-        "    def step(self):\n"
-        "        super().step()\n"
-        "        self.param_groups[0]['lr'] /= 2\n"
-        "def halving():\n"
-        "    quadratic = WORKLOADS['quadratic']()\n"
-        "    return replace(quadratic, optimizer=lambda parameters: Halving(parameters, lr=0.08))\n"
-    )
-    workload = {"path": f"{tmp_path / 'own.py'}:halving"}
-    seen = run(tmp_path / "seen", "all_reduce_dp", workload=workload, observe={"learning_rate": True})
-    rates = seen.metrics[seen.metrics["name"] == LEARNING_RATE]
-    node = rates[rates["node"] == rates["node"].iloc[0]].sort_values("step")
-    assert node["value"].tolist() == [0.08 / 2**step for step in range(6)]
-
-
-@pytest.mark.parametrize(
-    ("setting", "words"),
-    [
-        ("gradient_norm=true", "did you mean 'gradient_norms'?"),
-        ("gradient_norms=layer", "or layers for each parameter"),
-    ],
-)
-def test_a_misspelt_wish_exits_with_2_and_writes_nothing(
-    setting: str, words: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    out = tmp_path / "run"
-    monkeypatch.setattr(
-        sys, "argv", ["simcluster", "run", "quickstart", "--set", f"observe.{setting}", "--out", str(out)]
-    )
-    with pytest.raises(SystemExit) as end:
-        main()
-    assert end.value.code == 2
-    assert words in capsys.readouterr().err
-    assert not out.exists()

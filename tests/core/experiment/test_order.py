@@ -14,6 +14,7 @@ from simcluster.experiment.preflight import check_memory
 from simcluster.experiment.read.read import read_experiment
 from simcluster.experiment.run import run
 from simcluster.topology import load, loads
+from tests.support.clusters import uneven_star
 
 SIM_AND_SOCKETS = ("sim", "sockets")
 SEEDS_GPT = {
@@ -24,10 +25,9 @@ GPT = {"name": "gpt", "layers": 2, "width": 16, "heads": 2, "context": 8, "batch
 
 def document(workers: int = 3, workload: dict[str, Any] = GPT, **algorithm: Any) -> dict[str, Any]:
     """Workers n0, n1, ... of 1, 2, ... GFLOP/s around a switch; pipelines of a tiny GPT."""
-    nodes: dict[str, Any] = {f"n{i}": {"flops": f"{i + 1} GFLOP/s"} for i in range(workers)}
-    links = [{"between": [f"n{i}", "sw"], "bandwidth": "80 Mbps", "latency": "100 us"} for i in range(workers)]
+    rates = [f"{i + 1} GFLOP/s" for i in range(workers)]
     return {
-        "topology": {"name": "uneven", "nodes": {**nodes, "sw": {"kind": "switch"}}, "links": links},
+        "topology": uneven_star(*rates, bandwidth="80 Mbps", latency="100 us"),
         "algorithm": {"name": "pipeline", **algorithm},
         "workload": workload,
         "stop": {"steps": 2},

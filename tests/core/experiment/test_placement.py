@@ -10,8 +10,7 @@ from simcluster.errors import UsageError
 from simcluster.experiment.preflight import check_memory
 from simcluster.experiment.read.experiment import Experiment
 from simcluster.experiment.read.read import read_experiment
-
-GPT = {"name": "gpt", "layers": 2, "width": 16, "heads": 2, "context": 8, "batch_size": 4}
+from tests.core.experiment.test_order import GPT
 
 
 def experiment(

@@ -155,7 +155,7 @@ def test_errors_warnings_and_deadlocks_name_the_line_of_the_cell(mine: Any) -> N
     assert failed.value.__notes__[0].startswith(f'  File "{file}", line 9, in wrong')
 
 
-@pytest.mark.slow
+@pytest.mark.exhaustive
 def test_a_run_that_has_moved_runs_again_from_its_own_source(mine: Any) -> None:
     made = simcluster.run("quickstart", algorithm=mine, stop={"steps": 2}, report=False)
     moved = made.folder.rename("moved")
@@ -164,8 +164,7 @@ def test_a_run_that_has_moved_runs_again_from_its_own_source(mine: Any) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("backend", ["sim", "sockets"])
-@pytest.mark.parametrize("bring", [shutil.move, shutil.copytree])
+@pytest.mark.parametrize(("bring", "backend"), [(shutil.move, "sockets"), (shutil.copytree, "sim")])
 def test_a_run_that_was_moved_or_copied_resumes_from_its_own_source_to_the_same_bits(
     mine: Any, bring: Any, backend: str
 ) -> None:

@@ -19,6 +19,7 @@ from simcluster.process.generators import copied
 from simcluster.topology import star
 from simcluster.workloads.data.samples import HASHED_BYTES, Samples
 from tests.core.experiment.test_doubts import APPLY, BEGIN, LOOP, RECORD, WORK
+from tests.support.levels import sample_of
 
 SPLIT = """
 import numpy as np, random, torch
@@ -111,7 +112,7 @@ def make():
 
 @pytest.mark.slow
 @pytest.mark.parametrize("algorithm", ["zero", "pipeline", "tensor_parallel"])
-@pytest.mark.parametrize("draw", ["random.random()", "numpy.random.rand()", "torch.rand(())"])
+@pytest.mark.parametrize("draw", sample_of(["numpy.random.rand()", "random.random()", "torch.rand(())"]))
 def test_a_loss_may_draw_in_a_model_that_is_used_layer_by_layer(algorithm: str, draw: str, tmp_path: Path) -> None:
     (tmp_path / "work.py").write_text(DRAWING_LOSS.format(module=draw.partition(".")[0], draw=draw))
     before = copied()

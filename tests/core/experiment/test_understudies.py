@@ -7,7 +7,7 @@ from math import inf
 
 from simcluster_backends.sim import run_bodies
 
-from simcluster.experiment.part import is_lowest, may_stand
+from simcluster.experiment.node_part import is_lowest, may_stand
 from simcluster.fault_plans.kinds import Crash as CrashFault
 from simcluster.testing import Crash
 from simcluster.transport import Transport

@@ -78,3 +78,10 @@ def test_a_trace_that_has_not_changed_is_named(tmp_path: Path) -> None:
         "the trace of a never changed: its first change is at 40 s",
         "the trace of a-b never changed: its first change is at 1 min 00 s",
     ]
+
+
+def test_links_that_no_route_uses_are_named_after_a_run(tmp_path: Path) -> None:
+    nodes = {name: {"device": "mac-mini-m4"} for name in ("a", "b")}
+    links = [{"between": ["a", "b"], "type": kind} for kind in ("ethernet-1g", "ethernet-10g")]
+    found = notes(tmp_path, topology={"name": "macs", "nodes": nodes, "links": links})
+    assert found == ["no message takes a-b#1: all routes use other links"]

@@ -9,7 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from simcluster.fault_plans.kinds import Crash, Cut, Factors, Partition, Spell, severed, stretched, united
+from simcluster.fault_plans.kinds import Crash, Cut, Partition, Spell, severed, united
+from simcluster.fault_plans.slowdown import Factors, stretched
 from tests.support.clusters import chain
 from tests.support.plans import plan
 

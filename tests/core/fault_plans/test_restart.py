@@ -13,27 +13,13 @@ from simcluster_backends.sim.cluster import SimCluster
 from simcluster_backends.sim.faults import SimFaults
 
 from simcluster.errors import PeerLost
-from simcluster.transport import ANY, Cost, Transport
-from tests.backends.sim.test_sim_faults import MB, Body, idle_for, links, now
+from simcluster.transport import Cost, Transport
+from tests.backends.sim.test_sim_faults import MB, idle_for, links, now
+from tests.core.fault_plans.test_join_leave import cluster_of, comes, run
 from tests.support.clusters import outcome, with_nodes
 from tests.support.plans import plan
 
 CRASHED = "crashed by the fault plan"
-
-
-async def comes_back(node: Transport, rank: int) -> None:
-    """Returns when *rank* is there again."""
-    while rank not in node.peers:
-        await asyncio.sleep(0.01)
-
-
-def cluster_of(size: int, *faults: str, **options: Any) -> SimCluster:
-    topology = links(size)
-    return SimCluster(topology, faults=SimFaults(plan(topology, *faults), **options))
-
-
-def run(bodies: list[Body], *faults: str, **options: Any) -> list[Any]:
-    return cluster_of(len(bodies), *faults, **options).run(bodies)
 
 
 def test_the_body_runs_again_from_its_beginning_and_its_second_life_counts() -> None:
@@ -55,7 +41,7 @@ def test_what_is_first_sent_before_its_end_is_heard_of_is_lost() -> None:
         await node.send(1, "early", None)
         with pytest.raises(PeerLost, match=CRASHED):
             await node.recv(1)
-        await comes_back(node, 1)
+        await comes(node, 1)
         await node.send(1, "late", None)
 
     async def receives(node: Transport) -> str:
@@ -72,7 +58,7 @@ def test_a_message_in_a_send_buffer_tells_nobody_of_a_loss() -> None:
         with pytest.raises(PeerLost, match=CRASHED):
             await node.send(1, "unheard", None)
         told_s = now()
-        await comes_back(node, 1)
+        await comes(node, 1)
         await node.send(1, "late", None)
         return told_s
 
@@ -90,48 +76,6 @@ def test_it_may_come_back_several_times() -> None:
         return now()
 
     assert run([body], "kind: restart, node: n0, at: 1 s, after: 500 ms, every: 2 s, times: 3") == [8.5]
-
-
-def test_a_peer_is_told_of_the_loss_first_and_then_deals_with_the_new_one() -> None:
-    async def returns(node: Transport) -> None:
-        await node.send(0, "hello", now())
-        await node.recv(0, "go")
-
-    async def waits(node: Transport) -> list[Any]:
-        first = await node.recv(1, "hello")
-        with pytest.raises(PeerLost, match=CRASHED):
-            await node.recv(1, "hello")
-        told_s = now()
-        with pytest.raises(PeerLost):
-            await node.recv(1, "hello")  # it is not back yet
-        await comes_back(node, 1)
-        second = await node.recv(1, "hello")
-        got_s, peers = now(), list(node.peers)
-        await node.send(1, "go", None)
-        return [first["value"], told_s, second["value"], got_s, peers]
-
-    # It dies at 1 s and begins again at 1.5 s; a latency is 0.1 s. The peer looks every 10 ms.
-    results = run([waits, returns], "kind: restart, node: n1, at: 1 s, after: 500 ms")
-    assert results == [[0.0, pytest.approx(1.1), 1.5, pytest.approx(1.7, abs=0.011), [1]], None]
-
-
-def test_who_looks_away_meanwhile_is_still_told_before_anything_new_arrives() -> None:
-    async def returns(node: Transport) -> None:
-        await node.send(0, "hello", now())
-        await node.recv(0, "go")
-
-    async def busy(node: Transport) -> list[Any]:
-        await node.recv(1, "hello")
-        await asyncio.sleep(10)
-        with pytest.raises(PeerLost, match=CRASHED):
-            await node.recv(ANY, "hello")
-        second = await node.recv(ANY, "hello")
-        await node.send(1, "go", None)
-        return [second["value"], now()]
-
-    # What the new one sends at 1.5 s is taken in when the old one's end has been told: at 10.1 s.
-    results = run([busy, returns], "kind: restart, node: n1, at: 1 s, after: 500 ms")
-    assert results == [[1.5, pytest.approx(10.2)], None]
 
 
 def test_a_send_to_it_raises_once_and_then_reaches_the_new_one() -> None:
@@ -266,7 +210,7 @@ def test_a_message_half_sent_by_the_old_one_never_arrives() -> None:
     async def waits(node: Transport) -> list[float]:
         with pytest.raises(PeerLost):
             await node.recv(1, "t")
-        await comes_back(node, 1)
+        await comes(node, 1)
         await node.recv(1, "t")
         return [now()]
 

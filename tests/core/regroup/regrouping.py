@@ -12,7 +12,7 @@ from simcluster_backends.sim.transport import SimTransport
 
 from simcluster.collectives import ring_all_reduce
 from simcluster.fault_plans.kinds import Fault
-from simcluster.regroup.memory import Capture, CaptureMemory, put_back
+from simcluster.regroup.capture_memory import Capture, CaptureMemory, put_back
 from simcluster.regroup.messages import Decision
 from simcluster.regroup.supervisor import Supervisor
 from simcluster.topology import Topology

@@ -32,11 +32,8 @@ CRASH = {"kind": "crash", "node": "n2", "at": "9 ms"}
 
 
 def star(size: int) -> dict[str, Any]:
-    return {
-        "name": "star",
-        "nodes": {f"n{i}": {"device": "raspberry-pi-4"} for i in range(size)} | {"sw": {"kind": "switch"}},
-        "links": [{"between": [f"n{i}", "sw"], "bandwidth": "1 Mbps", "latency": "100 us"} for i in range(size)],
-    }
+    slow = {"device": "raspberry-pi-4", "bandwidth": "1 Mbps", "latency": "100 us"}
+    return {"generator": "star", "workers": size, **slow}
 
 
 def run(

@@ -22,7 +22,7 @@ from tests.core.regroup.regrouping import DEAD_S, Outcome
 from tests.core.regroup.test_regroup_laws import check
 from tests.support.clusters import complete
 
-EXAMPLES = 5_000 if os.environ.get("HYPOTHESIS_PROFILE") == "search" else 60
+EXAMPLES = 5_000 if os.environ.get("HYPOTHESIS_PROFILE") == "search" else 40
 
 Test = TypeVar("Test", bound=Callable[..., Any])
 Latencies = dict[tuple[int, int], float]

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.support.levels import sample_of
 from tools.damage import make, try_seed
 
 SEEDS = 5
@@ -17,7 +18,7 @@ def whole(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("block", range(5))
+@pytest.mark.parametrize("block", sample_of(range(5), 5))
 def test_a_command_refuses_a_damaged_folder_in_words_and_touches_nothing_else(
     block: int, whole: dict[str, Path], tmp_path: Path
 ) -> None:

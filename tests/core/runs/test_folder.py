@@ -256,21 +256,6 @@ def test_a_folder_that_does_not_exist_is_a_usage_error(tmp_path: Path) -> None:
         load_run(tmp_path / "nowhere")
 
 
-@pytest.mark.parametrize("name", ["config.yaml", "metrics.parquet", "trace.json", "summary.json"])
-def test_a_damaged_file_is_named_when_it_is_read(tmp_path: Path, name: str) -> None:
-    write(tmp_path)
-    (tmp_path / name).write_bytes(b"{]")
-    with pytest.raises(UsageError, match=name):
-        _ = [(run := load_run(tmp_path)).config, run.metrics, run.trace]
-
-
-def test_a_report_can_be_written_again_from_the_folder_alone(tmp_path: Path) -> None:
-    write(tmp_path)
-    run = load_run(tmp_path)
-    path = write_report(run, load(run.config["topology"]))
-    assert path.read_text().startswith("<!doctype html>")
-
-
 @pytest.mark.parametrize(
     ("algorithm", "expected"),
     [

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 from pathlib import Path
 
 import pytest
@@ -11,7 +10,8 @@ from hypothesis import strategies as st
 
 from simcluster.lab.reports.compare_words import MAX_LINKS, MAX_NODES, describe_links, describe_memory, describe_phases
 from simcluster.results import Run, compare
-from simcluster.runs.comparison.prediction import PredictedTime, lateness, length, merged, transits
+from simcluster.runs.calls import covered_s
+from simcluster.runs.comparison.prediction import PredictedTime, lateness, transits
 from simcluster.runs.record import Span
 from simcluster.runs.recorder import Recorder
 from simcluster.runs.write import write_run
@@ -134,11 +134,9 @@ Intervals = st.lists(st.tuples(st.integers(0, 50), st.integers(0, 50)).map(lambd
 
 
 @given(Intervals)
-def test_merged_intervals_cover_what_all_cover_once(intervals: list[tuple[float, float]]) -> None:
+def test_time_that_several_spans_cover_counts_once(intervals: list[tuple[float, float]]) -> None:
     covered = {moment for start, end in intervals for moment in range(int(start), int(end))}
-    joined = merged(intervals)
-    assert length(joined) == len(covered)
-    assert all(end < start for (_, end), (start, _) in itertools.pairwise(joined))
+    assert covered_s(Span("send", start, end, 1, "", 0) for start, end in intervals) == len(covered)
 
 
 def test_long_tables_are_cut_and_say_so() -> None:

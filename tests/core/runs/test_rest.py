@@ -12,10 +12,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from simcluster.lab.reports.report import render
+from simcluster.lab.reports.sections.coverage import rest_shares
 from simcluster.lab.reports.x_axis import bytes_sent
 from simcluster.results import Run
 from simcluster.runs import record as records
-from simcluster.runs.coverage import rest_shares
 from simcluster.runs.record import NodeRecord, RunRecord, kept_spans
 from simcluster.runs.recorder import Recorder
 from simcluster.runs.spans import AT_ONCE, PARTS, Rest
@@ -186,3 +186,14 @@ def test_counters_tell_viewers_what_is_summed_up() -> None:
     assert [event["ts"] for event in sent if event["args"]["sent (bytes)"]] == [128 * 2**-5 * 1e6]
     assert sum(event["args"]["busy (%)"] for event in busy) == pytest.approx(2.0 / 2**-5 * 100)
     assert busy[-1]["args"]["busy (%)"] == 0
+
+
+def test_a_record_that_is_summed_up_keeps_no_further_span() -> None:
+    recorder = recorded([("compute", 0.0, 1.0, 0)], keep=10)
+    recorder.sum_up()
+    for _ in range(3):
+        recorder.span("compute", 2.0, 4.0, -1, "", 0)
+    assert len(recorder.record.spans) == 1
+    assert recorder.record.rest is not None
+    assert recorder.record.rest.spans == 3
+    assert recorder.record.compute_s == pytest.approx(1 + 3 * 2)

@@ -125,9 +125,3 @@ def test_a_run_that_left_no_weights_says_why(tmp_path: Path) -> None:
     (run.folder / "checkpoints" / "final.safetensors").unlink()
     with pytest.raises(UsageError, match="none in its checkpoints"):
         run.weights()
-
-
-def test_a_later_run_takes_the_place_of_the_weights_too(tmp_path: Path) -> None:
-    first = simcluster.run(EXPERIMENT, seed=1, out=tmp_path / "run", report=False).weights()
-    second = simcluster.run(EXPERIMENT, seed=2, out=tmp_path / "run", report=False)
-    assert hash_of(second.weights()) == second.summary["weights_sha256"] != hash_of(first)

@@ -38,14 +38,6 @@ def test_sizes_are_decimal(size_bytes: int | None, text: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("bandwidth_Bps", "text"),
-    [(125e6, "1 Gbps"), (12.5e6, "100 Mbps"), (5e9, "40 Gbps"), (100.0, "800 bps"), (math.inf, "unlimited")],
-)
-def test_bandwidths_are_in_bits(bandwidth_Bps: float, text: str) -> None:
-    assert words.bandwidth(bandwidth_Bps) == text
-
-
-@pytest.mark.parametrize(
     ("fraction", "text"),
     [(None, "-"), (0.0, "0 %"), (0.8342, "83 %"), (0.042, "4.2 %"), (0.00211, "0.21 %"), (4e-6, "< 0.01 %")],
 )

@@ -10,9 +10,11 @@ import sys
 from collections.abc import Callable, Sequence
 from datetime import timedelta
 from functools import partial
+from multiprocessing import forkserver
 from pathlib import Path
 from typing import Any
 
+import psutil
 import torch
 import torch.distributed as dist
 import torch.multiprocessing
@@ -73,6 +75,15 @@ LOSS = re.compile(r"step (\d+) loss ([-\d.e]+)")
 
 def losses(lines: Sequence[str]) -> list[float]:
     return [float(found[2]) for line in lines if (found := LOSS.match(line))]
+
+
+def left_over(folder: Path = Path("/dev/shm")) -> list[str]:
+    """Return what the runs of this process have left: processes of ranks, and their shared memory."""
+    server = forkserver._forkserver._forkserver_pid  # type: ignore[attr-defined]
+    if server is None:
+        return []
+    ranks = [f"process {child.pid}" for child in psutil.Process(server).children(recursive=True)]
+    return ranks + [str(path) for path in folder.glob(f"simcluster-{os.getpid()}-*")]
 
 
 def under_gloo(script: Path, folder: Path, size: int, *args: str) -> list[list[str]]:

@@ -10,6 +10,7 @@ import pytest
 from simcluster.errors import NodeFailed, UsageError
 from simcluster.results import Run
 from tests.core.scripts.running import SHIPPED, pair, printed, run_script
+from tests.support.levels import sample_of
 
 BEGIN = "import torch, torch.distributed as dist\ndist.init_process_group('gloo')\nrank = dist.get_rank()\n"
 SMALL = ("--steps", "2", "--layers", "2", "--width", "32", "--heads", "2", "--hidden", "48", "--words", "100")
@@ -26,12 +27,14 @@ def cluster() -> dict[str, Any]:
 @pytest.mark.slow
 @pytest.mark.parametrize(
     ("script", "args"),
-    [
-        ("ddp_mlp", ("--steps", "3")),
-        ("fsdp_meta", ("--steps", "2")),
-        ("gpt_cuda", ("--steps", "2", "--layers", "2", "--width", "32", "--length", "16")),
-        ("gpt_7b", (*SMALL, "--length", "16")),
-    ],
+    sample_of(
+        [
+            ("ddp_mlp", ("--steps", "3")),
+            ("fsdp_meta", ("--steps", "2")),
+            ("gpt_cuda", ("--steps", "2", "--layers", "2", "--width", "32", "--length", "16")),
+            ("gpt_7b", (*SMALL, "--length", "16")),
+        ],
+    ),
 )
 def test_times_messages_and_memory_are_those_of_the_run_with_values(
     script: str, args: tuple[str, ...], tmp_path: Path

@@ -9,6 +9,7 @@ import pytest
 from tests.core.scripts.every_shipped import ARGUMENTS, SMALL
 from tests.core.scripts.running import SHIPPED, losses, pair, printed, run_script, under_gloo
 from tests.core.scripts.test_verbs import VERBS
+from tests.support.levels import sample_of
 
 NODES = "abcd"
 OTHER_ORDER = 2e-4
@@ -18,13 +19,16 @@ OTHER_ORDER = 2e-4
 @pytest.mark.slow
 @pytest.mark.parametrize(
     ("script", "args", "steps", "rel"),
-    [
-        ("ddp_mlp", (), 20, 1e-5),
-        ("accelerate_mlp", ("--cpu",), 20, 1e-5),
-        ("fsdp_meta", ("--steps", "6"), 6, OTHER_ORDER),
-        ("collectives", (), 5, 1e-5),
-        ("gpt_7b", ("--steps", "4", *SMALL, "--hidden", "64", "--words", "50"), 4, OTHER_ORDER),
-    ],
+    sample_of(
+        [
+            ("ddp_mlp", (), 20, 1e-5),
+            ("accelerate_mlp", ("--cpu",), 20, 1e-5),
+            ("fsdp_meta", ("--steps", "6"), 6, OTHER_ORDER),
+            ("collectives", (), 5, 1e-5),
+            ("gpt_7b", ("--steps", "4", *SMALL, "--hidden", "64", "--words", "50"), 4, OTHER_ORDER),
+        ],
+        2,
+    ),
 )
 def test_simulator_and_gloo_print_the_same_losses(
     script: str, args: tuple[str, ...], steps: int, rel: float, tmp_path: Path
@@ -35,7 +39,7 @@ def test_simulator_and_gloo_print_the_same_losses(
     assert found == pytest.approx(losses(under_gloo(SHIPPED / f"{script}.py", tmp_path, 4, *args)[0]), rel=rel)
 
 
-@pytest.mark.slow
+@pytest.mark.exhaustive
 def test_a_script_that_starts_its_own_ranks_runs_on_the_clusters(tmp_path: Path) -> None:
     run_script(SHIPPED / "ddp_spawn.py", tmp_path / "run", pair(nodes=NODES))
     found = losses(printed(tmp_path / "run"))
@@ -43,7 +47,7 @@ def test_a_script_that_starts_its_own_ranks_runs_on_the_clusters(tmp_path: Path)
     assert found == pytest.approx(losses(under_gloo(SHIPPED / "ddp_spawn.py", tmp_path, 1, "4")[0]), rel=1e-5)
 
 
-@pytest.mark.slow
+@pytest.mark.exhaustive
 def test_a_script_for_cuda_runs_without_one_as_the_same_script_for_the_cpu(tmp_path: Path) -> None:
     args = ("--steps", "6", "--layers", "2", "--width", "64", "--dtype", "float32")
     run_script(SHIPPED / "gpt_cuda.py", tmp_path / "run", pair(nodes=NODES), *args)

@@ -19,7 +19,7 @@ def good_checks(script: str, folder: Path, *, nodes: str) -> str:
     return " ".join([line.removesuffix(" good") for line in printed(folder) if line.endswith(" good")])
 
 
-@pytest.mark.slow
+@pytest.mark.exhaustive
 def test_every_verb_is_right_also_in_a_group_of_four(tmp_path: Path) -> None:
     """With three ranks: see test_shipped."""
     assert good_checks("verbs.py", tmp_path / "run", nodes="abcd") == VERBS

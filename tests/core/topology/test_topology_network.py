@@ -93,7 +93,7 @@ def test_the_example_of_the_documentation_is_read() -> None:
     (example,) = re.findall(r"```yaml\n(.*?)```", text, flags=re.DOTALL)
     home = loads(example)
     assert [link.medium for link in home.links] == [None, None, "wifi", "wifi"]
-    of_nodes = ("send_overhead", "recv_overhead", "host_bandwidth", "machine", "send_buffer")
+    of_nodes = ("send_overhead", "recv_overhead", "host_bandwidth", "machine", "threads", "send_buffer")
     keys = set(re.findall(r"^\| `(\w+)`", text, flags=re.MULTILINE)) | {"recv_overhead"}
     assert keys == {*NETWORK_KEYS, *LINK_KEYS, *of_nodes} - {"between", "type", "bandwidth", "latency"}
 

@@ -179,15 +179,12 @@ def test_names_of_nodes_fit_into_paths_keys_and_commands(name: str) -> None:
     assert "expected a name of letters, digits" in one_problem({"nodes": {name: {"device": "x86-laptop"}}})
 
 
-def test_a_link_to_itself_twice_or_under_a_taken_name_is_refused() -> None:
+def test_a_link_to_itself_or_under_a_taken_name_is_refused() -> None:
     nodes = {name: {"device": "x86-laptop"} for name in ("a", "b", "a-b", "b-c", "c")}
-    pairs = [("a", "b"), ("b", "a"), ("a", "a"), ("a-b", "c"), ("a", "b-c")]
+    pairs = [("a", "b"), ("a", "a"), ("a-b", "c"), ("a", "b-c")]
     problems = problems_of({"nodes": nodes, "links": [{"between": list(pair), "type": "wan"} for pair in pairs]})
-    assert problems[0].startswith(
-        "t.yaml: links[1].between: found a second link between b and a, expected one (the first"
-    )
     assert "found a link from a to itself" in " ".join(problems)
-    assert "links[4].between: found a second link called a-b-c" in " ".join(problems)
+    assert "links[3].between: found a second link called a-b-c" in " ".join(problems)
 
 
 def test_a_cluster_without_a_worker_or_without_nodes_is_refused() -> None:

@@ -84,7 +84,7 @@ def test_straggler_kinds_are_read(written: str, straggler: Straggler, mean_facto
         ("{kind: thermal, factor: 2, heating: 1 s}", "straggler.cooling: found nothing, expected a time with its unit"),
         ("{kind: trace}", "straggler: found neither, expected either file or factors"),
         ("{kind: trace, file: x.csv, factors: {0 s: 1}}", "straggler: found both, expected either file or factors"),
-        ("{kind: trace, file: 3}", "straggler.file: found 3, expected the path of a CSV file"),
+        ("{kind: trace, file: 3}", "straggler.file: found 3, expected the path of a file"),
         ("{kind: trace, factors: {}}", "straggler.factors: found an empty mapping, expected a mapping of times"),
         ("{kind: trace, factors: {1 s: 2}}", "found '1 s', expected 0 first"),
         ("{kind: trace, factors: {0 s: 2, 5 s: 1, 5000 ms: 3}}", "found '5000 ms', expected a time after 5 s"),

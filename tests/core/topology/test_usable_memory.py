@@ -66,7 +66,7 @@ def test_more_than_there_is_is_refused() -> None:
 
 def test_no_row_of_a_plan_fills_more_than_is_usable(command: Any, tmp_path: Path) -> None:
     (tmp_path / "macs.yaml").write_text(json.dumps(MACS | {"links": RING}), encoding="utf-8")
-    plan = ("plan", "macs.yaml", "--model", "70b", "--weights", "q4", "--requests", "1")
+    plan = ("plan", "macs.yaml", "--model", "70b", "--weights", "q4", "--engine", "llama.cpp", "--requests", "1")
     _, out, _ = command(*plan)
     assert "usable memory: 16 of 24 GB on a, b, c, d" in out
     _, out, _ = command(*plan, "--json")

@@ -73,6 +73,7 @@ def test_a_run_with_a_state_file_has_the_bits_of_one_without(tmp_path: Path, mon
     alone = simcluster.run(**RUN, out=tmp_path / "alone", report=False)
     written: list[dict[str, Any]] = []
     monkeypatch.setattr("simcluster.watching.live_file.FIRST_S", 0.0)
+    monkeypatch.setattr("simcluster.watching.live_file.NODE_S", 0.0)  # the first state is due at once
     monkeypatch.setattr("simcluster.watching.live_file.INTERVAL_S", 0.0)
     monkeypatch.setattr("simcluster.watching.watcher.SHARE", 1e9)
     monkeypatch.setattr(

@@ -19,11 +19,6 @@ def test_batches_that_do_not_divide_weigh_what_they_hold() -> None:
     assert found["accuracy"] == (samples.inputs.argmax(1) == samples.targets).sum().item() / count
 
 
-def test_of_targets_that_are_no_classes_there_is_no_accuracy() -> None:
-    samples = Samples(torch.ones(4, 2), torch.zeros(4, 2))
-    assert evaluated(nn.Identity(), nn.functional.mse_loss, samples) == {"loss": 1.0}
-
-
 def test_weights_of_one_and_buffers_and_frozen_parameters_of_another() -> None:
     mine, source = (nn.Sequential(nn.Linear(2, 2), nn.BatchNorm1d(2)) for _ in range(2))
     source[1].running_mean.fill_(3.0)

@@ -108,14 +108,6 @@ def test_training_with_dropout_leaves_the_global_generator_alone_and_repeats_in_
     assert together[0].weights_sha256() == alone.weights_sha256()
 
 
-def test_counting_what_work_costs_changes_no_draw() -> None:
-    plain, counted = replica_of(dropping_out), replica_of(dropping_out)
-    counted.gradient_cost(next(counted.batches()))
-    train(plain)
-    train(counted)
-    assert plain.weights_sha256() == counted.weights_sha256()
-
-
 def test_a_model_that_is_known_to_draw_nothing_does_not_wait_for_the_generator() -> None:
     drawing, plain = replica_of(dropping_out), replica_of()
     batch = next(plain.batches())

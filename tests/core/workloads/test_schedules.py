@@ -22,6 +22,7 @@ from tests.core.workloads import own_forms
 from tests.core.workloads.own_forms import SCHEDULES, scheduled
 from tests.core.workloads.replicas import equal, some_data
 from tests.support.kept import config, hashes, play, play_on
+from tests.support.levels import sample_of
 
 SCHEDULED = {"path": f"{own_forms.__file__}:scheduled"}
 SETTINGS: dict[str, dict[str, Any]] = {
@@ -84,7 +85,7 @@ def test_a_schedule_continues_from_a_checkpoint_where_it_was(kind: str) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("algorithm", sorted(ALGORITHMS))
+@pytest.mark.parametrize("algorithm", sample_of(sorted(ALGORITHMS)))
 def test_every_algorithm_trains_and_resumes_with_a_schedule(algorithm: str, tmp_path: Path) -> None:
     settings = SETTINGS.get(algorithm, {})
     whole = play(config(algorithm, SCHEDULED, **settings), tmp_path, {"checkpoint": {"every": 4}})

@@ -1,8 +1,5 @@
 """Workloads: the same initial weights everywhere, equal numbers of steps, all errors at once."""
 
-import os
-import subprocess
-import sys
 from functools import partial
 
 import numpy as np
@@ -72,33 +69,6 @@ def test_making_replicas_leaves_the_global_generator_alone():
     before = torch.get_rng_state()
     make_workload().replica(0, 2, 0, 1)
     assert torch.equal(before, torch.get_rng_state())
-
-
-RUN = """
-from simcluster.process.intra_op import use_one_thread
-from simcluster.workloads import mnist_mlp
-use_one_thread()
-replica = mnist_mlp(partition="dirichlet", hidden=16).replica(2, 5, 11, 20)
-for batch in replica.batches():
-    replica.apply(replica.loss_and_gradients(batch)[1])
-print(replica.weights_sha256())
-"""
-
-
-@pytest.mark.slow
-def test_two_processes_with_other_hash_seeds_train_to_the_same_bits():
-    runs = [
-        subprocess.Popen(
-            [sys.executable, "-c", RUN],
-            env=os.environ | {"PYTHONHASHSEED": hash_seed},
-            stdout=subprocess.PIPE,
-            text=True,
-        )
-        for hash_seed in ("1", "2")
-    ]
-    first, second = (run.communicate()[0] for run in runs)
-    assert len(first.strip()) == 64
-    assert first == second
 
 
 def test_every_rank_takes_the_same_number_of_steps_whatever_its_shard():

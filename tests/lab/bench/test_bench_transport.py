@@ -65,12 +65,6 @@ def test_all_that_is_wrong_with_a_request_is_said_at_once() -> None:
         assert part in message
 
 
-def test_bad_sizes_end_with_exit_code_2(command: Any) -> None:
-    code, out, err = command("bench", "transport", "--sizes", "1MB,3 B")
-    assert (code, out) == (2, "")
-    assert "--sizes: found '3 B', expected 4 B to 1000 MB" in err
-
-
 def test_a_companion_that_has_ended_is_an_error_and_no_wait(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("simcluster.lab.bench.transport.measure.PROGRAM", "json.tool")  # reads no such line
     with pytest.raises(RunError, match="ended with exit code"), Companion(0, 2) as gloo:

@@ -150,8 +150,9 @@ def test_a_link_that_would_be_negative_is_nothing_and_the_other_has_it_all() -> 
 def test_a_link_is_as_fast_as_the_ways_that_it_slows_down() -> None:
     # spoke 3 has 2, the others 5
     rates = [2.0 if 3 in way else 5.0 for way in STAR]
-    assert least_bandwidths(STAR, rates, 4) == [5.0, 5.0, 5.0, 2.0]
-    telling = bottlenecks(STAR, rates, 4)
+    least_Bps = least_bandwidths(STAR, rates, 4)
+    assert least_Bps == [5.0, 5.0, 5.0, 2.0]
+    telling = bottlenecks(STAR, least_Bps)
     assert [[rates[way] for way in ways] for ways in telling] == [[5.0, 5.0]] * 3 + [[2.0] * 3]
 
 
@@ -159,9 +160,12 @@ def test_of_a_link_that_slows_nobody_down_only_a_least_bandwidth_is_known() -> N
     # link 1 lies between links 0 and 2, and all that crosses it crosses one of those
     ways, rates = [[0, 1], [1, 2], [0, 1, 2]], [3.0, 4.0, 3.0]
     assert least_bandwidths(ways, rates, 4) == [3.0, 4.0, 4.0, 0.0]
-    assert bottlenecks(ways, rates, 4)[1] == [1]
-    assert bottlenecks([[0, 1], [0]], [3.0, 3.0], 2)[1] == [0]
-    assert bottlenecks([[0, 1], [1], [0]], [3.0, 9.0, 3.0], 2) == [[0, 2], [1]]
+    assert bottlenecks(ways, least_bandwidths(ways, rates, 4))[1] == [1]
+    for ways, rates, expected in (
+        ([[0, 1], [0]], [3.0, 3.0], [[0, 1], [0]]),
+        ([[0, 1], [1], [0]], [3.0, 9.0, 3.0], [[0, 2], [1]]),
+    ):
+        assert bottlenecks(ways, least_bandwidths(ways, rates, 2)) == expected
 
 
 def test_samples_come_back_from_a_nodes_record_as_they_were_noted() -> None:

@@ -20,6 +20,7 @@ from typer.testing import CliRunner
 from simcluster.cli.app import app
 from simcluster.errors import UsageError
 from simcluster.process.installed import install_extra
+from tests.support.levels import sample_of
 from tests.support.root import ROOT
 from tests.support.socket_runs import wait_for
 
@@ -76,7 +77,7 @@ def test_a_folder_that_is_absent_is_named(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP, signal.SIGKILL])
+@pytest.mark.parametrize("number", sample_of([signal.SIGKILL, signal.SIGTERM, signal.SIGHUP]))
 def test_its_runs_end_with_it_whichever_signal_ends_it(tmp_path: Path, number: signal.Signals) -> None:
     argv = [sys.executable, "-m", "simcluster", "ui", str(tmp_path), "--port", "0"]
     with subprocess.Popen(argv, stdout=subprocess.PIPE, text=True, cwd=ROOT) as process:

@@ -10,6 +10,7 @@ import pytest
 from simcluster.algorithms import ALGORITHMS
 from simcluster.errors import UsageError
 from simcluster.lab.explain.algorithm import NO_WORDS, ExplainedAlgorithm, explain_algorithm
+from tests.support.levels import sample_of
 
 HEADERS = 0.01
 """The headers of messages are less than this share of the bytes sent."""
@@ -21,7 +22,7 @@ def sent(found: ExplainedAlgorithm, what: str) -> float:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", sorted(ALGORITHMS))
+@pytest.mark.parametrize("name", sample_of(sorted(ALGORITHMS)))
 def test_every_algorithm_has_words_a_paper_settings_and_messages(name: str) -> None:
     found = explain_algorithm(name)
     assert found.about.endswith(".")
@@ -64,7 +65,7 @@ def test_phases_and_settings_are_told_in_their_order() -> None:
         ("Phase 3", "outer step"),
     ]
     schedule = next(one for one in found.settings if one.name == "schedule")
-    assert (schedule.default, schedule.text[:17]) == ("ring", "of the all-reduce")
+    assert (schedule.default, schedule.text[:30]) == ("ring", "the schedule of the all-reduce")
     assert "Douillard et al. 2023" in found.sentences()[-1]
 
 

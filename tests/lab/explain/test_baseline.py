@@ -10,14 +10,13 @@ import pytest
 
 from simcluster.errors import UsageError
 from simcluster.lab.explain.baseline import baseline
+from tests.support.clusters import uneven_star
 
 QUADRATIC = {"name": "quadratic", "features": 12, "batch_size": 8, "dtype": "float64"}
 
 
 def star(devices: list[str], bandwidth: str = "1 Gbps") -> dict[str, Any]:
-    nodes: dict[str, Any] = {f"n{i}": {"flops": flops} for i, flops in enumerate(devices)}
-    links = [{"between": [name, "sw"], "bandwidth": bandwidth, "latency": "0 us"} for name in nodes]
-    return {"name": "star", "nodes": nodes | {"sw": {"kind": "switch"}}, "links": links}
+    return uneven_star(*devices, bandwidth=bandwidth, latency="0 us")
 
 
 def experiment(devices: list[str], algorithm: str = "all_reduce_dp", **more: Any) -> dict[str, Any]:

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from simcluster.errors import UsageError
-from simcluster.lab.mcp_server.desk import ToolDesk
+from simcluster.lab.mcp_server.tool_desk import ToolDesk
 from simcluster.process.installed import install_extra
 
 

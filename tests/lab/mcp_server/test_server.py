@@ -20,8 +20,8 @@ pytest.importorskip("mcp")
 from mcp import Client
 
 from simcluster.lab.mcp_server.bounds import MOST_CHARACTERS, bounded
-from simcluster.lab.mcp_server.desk import ToolDesk
 from simcluster.lab.mcp_server.server import make_server
+from simcluster.lab.mcp_server.tool_desk import ToolDesk
 from tests.support.root import ROOT
 
 LONG_S = 3600.0

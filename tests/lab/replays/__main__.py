@@ -21,19 +21,22 @@ ALGORITHMS: dict[str, Any] = {
     "ad_psgd": "ad_psgd",
     "async_diloco": {"name": "async_diloco", "interval": 3},
     "wild": {"path": f"{Path(__file__).with_name('wild.py')}:wild"},
+    "all_reduce_dp": "all_reduce_dp",
+    "halving": {"name": "all_reduce_dp", "schedule": "halving_doubling"},
+    "recursive_doubling": {"name": "all_reduce_dp", "schedule": "recursive_doubling"},
+    "local_sgd": {"name": "local_sgd", "interval": 3},
+    "diloco": {"name": "diloco", "interval": 3},
+    "zero": "zero",
+    "sync_ps": "sync_ps",
+    "d_psgd": "d_psgd",
 }
+"""By name: first the four that depend on the order of arrival, then those with equal weights whatever it is."""
 
 
 def experiment(algorithm: Any, steps: int) -> dict[str, Any]:
-    names = ["n0", "n1", "n2"]
     return {
         "name": "replay",
-        "topology": {
-            "name": "star",
-            "nodes": {name: {"device": "mac-mini-m4", "compute": "auto"} for name in names}
-            | {"sw": {"kind": "switch"}},
-            "links": [{"between": [name, "sw"], "bandwidth": "1 Gbps", "latency": "50 us"} for name in names],
-        },
+        "topology": {"generator": "star", "workers": 3, "device": {"device": "mac-mini-m4", "compute": "auto"}},
         "algorithm": algorithm,
         "workload": {"name": "mnist_mlp", "hidden": 8},
         "stop": {"steps": steps},

@@ -23,6 +23,8 @@ from simcluster.runs.folder import ORDER
 from tests.lab.replays.__main__ import ALGORITHMS, experiment
 
 STEPS = 8
+FAST = ("edp", "ad_psgd", "async_diloco", "wild", "all_reduce_dp")
+"""The last stands for those that would regroup after a loss: each node then runs under a supervisor."""
 BEREFT = Path(__file__).with_name("bereft.py")
 CUT_SHORT = Path(__file__).with_name("cut_short.py")
 
@@ -62,7 +64,9 @@ def rewrite(run: Run, change: Callable[[list[EventOrder]], object]) -> Run:
     return run
 
 
-@pytest.mark.parametrize("name", ALGORITHMS)
+@pytest.mark.parametrize(
+    "name", [pytest.param(name, marks=[] if name in FAST else pytest.mark.exhaustive) for name in ALGORITHMS]
+)
 def test_a_replay_ends_with_the_weights_of_the_real_run_on_every_node(
     name: str, real: Callable[[str], Run], tmp_path: Path
 ) -> None:

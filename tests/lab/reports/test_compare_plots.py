@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 
 from simcluster.errors import UsageError
+from simcluster.lab.reports.compare_plots import steps
 from simcluster.results import Run, compare
-from simcluster.runs.comparison.prediction import steps
 from simcluster.runs.write import write_run
 from simcluster.topology import load
 from tests.support.made_up_runs import compute_s, made_up_config, made_up_run, topology_document

@@ -18,6 +18,7 @@ from simcluster.results import Run
 from simcluster.runs.write import write_run
 from simcluster.topology import load
 from tests.support.browser import needs_browser
+from tests.support.levels import sample_of
 from tests.support.made_up_runs import made_up_config, made_up_run, topology_document
 
 pytest.importorskip("kaleido")
@@ -32,7 +33,7 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> Run:
 @pytest.mark.slow
 @needs_browser
 @pytest.mark.browser
-@pytest.mark.parametrize("name", ["timeline", "busy", "links", "staleness", "topology", "convergence"])
+@pytest.mark.parametrize("name", sample_of(["timeline", "busy", "links", "staleness", "topology", "convergence"]))
 def test_each_kind_of_figure_is_drawn(run: Run, tmp_path: Path, name: str) -> None:
     text = simcluster.save_figure(getattr(run.plot, name)(), tmp_path / "f.svg").read_text()
     words = re.sub(r"<[^>]*>", " ", text)

@@ -14,6 +14,7 @@ from simcluster.errors import UsageError
 from simcluster.lab.reports import timeline
 from simcluster.lab.reports.plots import convergence
 from simcluster.lab.reports.scales import size_scale, time_scale
+from simcluster.lab.reports.sections.activity import windows_of
 from simcluster.lab.reports.x_axis import bytes_sent
 from simcluster.results import Run
 from simcluster.runs.record import NodeRecord, RunRecord, Span
@@ -149,7 +150,7 @@ def test_a_window_shows_what_touches_it_and_nothing_else(run: Run) -> None:
 
 def test_windows_are_the_beginning_the_middle_the_end_and_the_whole(run: Run) -> None:
     """50 steps of 38 ms, 1.9 s: windows of ten steps begin at (1.9 - 0.38) / 2 and at 1.9 - 0.38."""
-    assert run.plot.windows() == {
+    assert windows_of(run) == {
         "first steps": pytest.approx((0, 0.38)),
         "middle": pytest.approx((0.76, 0.38)),
         "last steps": pytest.approx((1.52, 0.38)),

@@ -11,9 +11,9 @@ from hypothesis import strategies as st
 
 from simcluster.lab.reports.report import render
 from simcluster.lab.reports.sections.activity import ActivitySpans
+from simcluster.lab.reports.sections.coverage import covered
 from simcluster.lab.reports.sections.span_columns import LEVELS, UNKNOWN, SpanColumns, exact_stretches
 from simcluster.results import Run
-from simcluster.runs.coverage import covered
 from simcluster.runs.record import Span
 from simcluster.runs.spans import Rest
 from simcluster.runs.write import write_run

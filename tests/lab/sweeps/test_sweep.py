@@ -56,7 +56,6 @@ def test_the_table_is_the_same_whoever_ran_it_and_has_a_row_for_every_point_and_
     assert alone.runs[3].summary["loss"] == frame["loss"][3]
 
 
-@pytest.mark.slow
 def test_what_has_run_is_not_run_again_and_a_larger_sweep_has_the_smaller_ones_runs(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -76,18 +75,18 @@ def test_what_has_run_is_not_run_again_and_a_larger_sweep_has_the_smaller_ones_r
     assert len(ran) == 3
 
 
-def test_a_failed_point_is_a_row_with_its_error(tmp_path: Path) -> None:
-    faults = [[], [{"kind": "crash", "node": "mini1", "at": "0.1 ms"}]]
-    done = simcluster.sweep(SMALL, {"faults": faults}, out=tmp_path / "s", jobs=1)
+@pytest.mark.parametrize(
+    ("values", "error"),
+    [
+        ({"faults": [[], [{"kind": "crash", "node": "mini1", "at": "0.1 ms"}]]}, "PeerLost"),
+        ({"topology.nodes.pi4.memory": ["8 GB", "1 kB"]}, "too little"),
+    ],
+)
+def test_a_failed_point_is_a_row_with_its_error(values: dict[str, Any], error: str, tmp_path: Path) -> None:
+    done = simcluster.sweep(SMALL, values, out=tmp_path / "s", jobs=1)
     assert list(done.table["status"]) == ["done", "failed"]
-    assert "PeerLost" in done.table["error"][1]
+    assert error in done.table["error"][1]
     assert done.failed == 1
-
-
-def test_a_point_that_does_not_fit_is_a_row_too(tmp_path: Path) -> None:
-    done = simcluster.sweep(SMALL, {"topology.nodes.pi4.memory": ["8 GB", "1 kB"]}, out=tmp_path / "s", jobs=1)
-    assert list(done.table["status"]) == ["done", "failed"]
-    assert "too little" in done.table["error"][1]
 
 
 def test_bad_values_are_told_all_at_once_and_nothing_is_written(tmp_path: Path) -> None:

@@ -17,15 +17,9 @@ import simcluster
 from simcluster.errors import UsageError
 from simcluster.lab.sweeps import slurm, slurm_task
 from simcluster.lab.sweeps.points import DIED
+from tests.lab.sweeps.test_sweep import SMALL
 from tests.support.slurm import JOB, install
 
-SMALL: dict[str, Any] = {
-    "name": "small",
-    "topology": "smolcluster",
-    "algorithm": {"name": "sync_ps"},
-    "workload": {"name": "quadratic"},
-    "stop": {"steps": 6},
-}
 VALUES = {"algorithm.pull_interval": [1, 2, 3]}
 
 

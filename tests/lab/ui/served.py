@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
-import json
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -13,11 +11,12 @@ import httpx
 from simcluster_backends.sockets.coordinator.service import AppServer
 
 from simcluster.lab.ui.app import make_app
-from simcluster.lab.ui.children import Children
+from simcluster.lab.ui.run_children import Children
 from simcluster.lab.ui.shelf import RunShelf
 from simcluster.runs.write import write_run
 from simcluster.topology import load
 from simcluster.web.login import Login
+from tests.support.asgi import answer_of
 from tests.support.made_up_runs import made_up_config, made_up_run, topology_document
 
 URL = "http://127.0.0.1:52480"
@@ -38,16 +37,8 @@ class Asked:
         self.app = make_app(RunShelf(root), self.children, HOSTS, login, is_tls=False)
 
     def __call__(self, method: str, path: str, content: Any = None, **headers: str | None) -> httpx.Response:
-        async def call() -> httpx.Response:
-            transport = httpx.ASGITransport(self.app)  # type: ignore[arg-type]
-            async with httpx.AsyncClient(transport=transport, base_url=URL) as client:
-                given = {"Origin": URL, "Content-Type": "application/json", "Sec-Fetch-Site": "same-origin"}
-                given |= {key.replace("_", "-"): value for key, value in headers.items()}
-                sent = {key: value for key, value in given.items() if value is not None}
-                body = content if isinstance(content, bytes | None) else json.dumps(content).encode()
-                return await client.request(method, path, content=body, headers=sent)
-
-        return asyncio.run(call())
+        given = {"Origin": URL, "Sec_Fetch_Site": "same-origin", **headers}
+        return answer_of(self.app, URL, method, path, content, given)
 
 
 @contextmanager

@@ -22,6 +22,13 @@ def test_it_keeps_its_claim(name: str) -> None:
     assert sum(check.verdict == "holds" for check in found.checks) >= 15, found.table()
 
 
+@pytest.mark.exhaustive
+@pytest.mark.parametrize("name", sorted(ALGORITHMS))
+def test_more_ranks_end_where_its_reference_and_what_it_equals_do(name: str) -> None:
+    found = verify(name, backend="sim", nodes=[3, 4, 7], only=["one process", "identities"])
+    assert found.ok, found.table()
+
+
 @pytest.mark.parametrize("name", ["all_reduce_dp", "edp"])
 def test_it_keeps_it_on_sockets(name: str) -> None:
     found = verify(name, nodes=[3], only=["backends"])

@@ -14,7 +14,7 @@ from simcluster.experiment.read.experiment import Experiment
 from simcluster.experiment.read.read import read_experiment
 from simcluster.lab.what_if.answer import bottleneck, sentences
 from simcluster.lab.what_if.critical_path import CriticalPath, critical_path
-from simcluster.lab.what_if.effects import Effect, by_gain, by_price, effect, ranked
+from simcluster.lab.what_if.effects import by_gain, by_price, effect, ranked
 from simcluster.lab.what_if.goal import read_goal
 from simcluster.lab.what_if.perturb import Change, Parts, changes, purchases, read_parts
 from simcluster.topology.model.stragglers import Constant
@@ -30,6 +30,12 @@ SMALL: dict[str, Any] = {
 
 def plan(overrides: dict[str, Any] | None = None) -> Experiment:
     return read_experiment(SMALL, overrides)
+
+
+def of(kind: str, label: str, *after_s: float | None, price_usd: float | None = None) -> Any:
+    """Return the effect of a change on runs of 2 s and, if there are two, 4 s."""
+    change = Change(kind, label.partition(":")[0], label, {}, price_usd)  # type: ignore[arg-type]
+    return effect(change, dict(enumerate((2.0, 4.0)[: len(after_s)])), dict(enumerate(after_s)), None, None)
 
 
 def labels(found: list[Change]) -> set[str]:
@@ -215,38 +221,30 @@ def test_a_goal_is_read_off_a_table() -> None:
 
 
 def test_an_effect_is_the_mean_over_seeds_of_what_each_seed_changed() -> None:
-    def of(label: str, *changed: float | None, price_usd: float | None = None) -> Any:
-        change = Change("bandwidth", label, label, {}, price_usd)
-        return effect(change, {0: 2.0, 1: 4.0}, dict(enumerate(changed)), None, None)
-
-    half = of("half", 1.0, 2.2)  # -50 % and -45 %
+    half = of("bandwidth", "half", 1.0, 2.2)  # -50 % and -45 %
     assert (half.value, half.relative, half.lowest, half.highest) == pytest.approx((1.6, -0.475, -0.5, -0.45))
     assert half.is_certain
-    unsure = of("unsure", 1.0, 4.4)  # -50 % and +10 %
+    unsure = of("bandwidth", "unsure", 1.0, 4.4)  # -50 % and +10 %
     assert unsure.relative == pytest.approx(-0.2)
     assert not unsure.is_certain
-    lost = of("lost", 1.0, None)
+    lost = of("bandwidth", "lost", 1.0, None)
     assert (lost.value, lost.relative, lost.gain) == (None, None, -1.0)
-    worse = of("worse", 4.0, 8.0)
+    worse = of("bandwidth", "worse", 4.0, 8.0)
     assert [e.change.label for e in ranked([lost, half, worse, unsure])] == ["worse", "half", "unsure", "lost"]
     assert [e.change.label for e in by_gain([lost, unsure, worse, half])] == ["half", "unsure"]
-    cheap, dear = of("cheap", 1.8, 3.6, price_usd=10), of("dear", 1.0, 2.0, price_usd=100)
+    cheap, dear = of("bandwidth", "cheap", 1.8, 3.6, price_usd=10), of("bandwidth", "dear", 1.0, 2.0, price_usd=100)
     # 10 % for 10 USD is 1 % a dollar, 50 % for 100 USD half a percent
     assert [e.per_usd for e in by_price([dear, cheap])] == pytest.approx([0.01, 0.005])
 
 
 def test_what_seeds_do_not_agree_on_is_neither_the_bottleneck_nor_recommended() -> None:
-    def of(kind: str, part: str, *changed: float, price_usd: float | None = None) -> Effect:
-        change = Change(kind, part, f"{part}: other", {}, price_usd)  # type: ignore[arg-type]
-        return effect(change, {0: 2.0, 1: 4.0}, dict(enumerate(changed)), None, None)
-
-    lucky, sure = of("bandwidth", "lucky", 0.2, 4.4), of("device", "sure", 1.8, 3.6)
+    lucky, sure = of("bandwidth", "lucky: other", 0.2, 4.4), of("device", "sure: other", 1.8, 3.6)
     goal = read_goal("time-to-loss=1")
     assert bottleneck([lucky, sure], goal) is sure
     assert bottleneck([lucky], goal) is lucky  # better than nothing, and said to be unsure
     path, topology = critical_path([], plan().topology), plan().topology
     told = sentences(
-        goal, {0: 2.0, 1: 4.0}, None, [lucky], [of("purchase", "toy", 0.1, 5.0, price_usd=1)], path, topology
+        goal, {0: 2.0, 1: 4.0}, None, [lucky], [of("purchase", "toy: other", 0.1, 5.0, price_usd=1)], path, topology
     )
     assert "the seeds disagree" in told[1]
     assert told[-1].startswith("No purchase surely gains a percent")
@@ -255,18 +253,14 @@ def test_what_seeds_do_not_agree_on_is_neither_the_bottleneck_nor_recommended() 
 
 
 def test_changes_with_the_same_numbers_are_named_together_and_of_parts_that_gain_as_much_the_cheapest() -> None:
-    def of(kind: str, label: str, after_s: float, price_usd: float | None = None) -> Effect:
-        change = Change(kind, label.partition(":")[0], label, {}, price_usd)  # type: ignore[arg-type]
-        return effect(change, {0: 2.0}, {0: after_s}, None, None)
-
     wider = [of("bandwidth", f"n{n}: twice the bandwidth", 1.0 + n / 1e4) for n in (1, 2)]  # 1.0001 s is 1.00 s
     faster = [of("device", f"n{n}: faster", 1.8) for n in (1, 2)]  # 10 % less
     slightly = of("latency", "n1: half the latency", 1.96)  # 2 % less
     sold = [
-        of("purchase", "1g for n1", 1.2, 30),  # 40 % for 30 USD
-        of("purchase", "1g for n2", 1.2, 30),
-        of("purchase", "10g for n3", 0.8, 250),  # 60 % for 250 USD
-        of("purchase", "2.5g for n3", 0.81, 60),  # 59.5 %: enough, and for less; 0.99 % for each dollar
+        of("purchase", "1g for n1", 1.2, price_usd=30),  # 40 % for 30 USD
+        of("purchase", "1g for n2", 1.2, price_usd=30),
+        of("purchase", "10g for n3", 0.8, price_usd=250),  # 60 % for 250 USD
+        of("purchase", "2.5g for n3", 0.81, price_usd=60),  # 59.5 %: enough, and for less; 0.99 % for each dollar
     ]
     topology, path = plan().topology, CriticalPath((), 2.0)
     told = sentences(
@@ -299,7 +293,7 @@ def test_a_cable_with_more_latency_is_tried_and_thunderbolt_only_between_machine
 
 
 def test_in_a_timing_no_setting_is_the_bottleneck_and_its_sentence_says_why() -> None:
-    fewer = effect(Change("setting", "interval", "interval: 2 in place of 1", {}), {0: 2.0}, {0: 1.0}, None, None)
+    fewer = of("setting", "interval: 2 in place of 1", 1.0)
     path, topology = critical_path([], plan().topology), plan().topology
     told = sentences(read_goal("step-time"), {0: 2.0}, None, [fewer], [], path, topology)
     assert told[1].startswith("No single change of a link or a device gains a percent, of 0:")

@@ -13,17 +13,16 @@ from simcluster.experiment.read.read import read_experiment
 from simcluster.lab.what_if.free import free_changes
 from simcluster.lab.what_if.run import whatif
 from simcluster.topology import Topology, chain, complete, ring, star, torus, two_sites
+from tests.support.clusters import uneven_star
 
 GPT = {"name": "gpt", "layers": 2, "width": 16, "heads": 2, "context": 8, "batch_size": 4}
 
 
 def document(algorithm: Any, batch_size: int = 8, workload: Any = None, slow: int = 10) -> dict[str, Any]:
     """Workers n0, n1, n2 around a switch; the last is slower."""
-    nodes: dict[str, Any] = {"n0": {"flops": "1 GFLOP/s"}, "n1": {"flops": "1 GFLOP/s"}}
-    nodes["n2"] = {"flops": f"{1000 // slow} MFLOP/s"}
-    links = [{"between": [f"n{i}", "sw"], "bandwidth": "10 Gbps", "latency": "10 us"} for i in range(3)]
+    rates = ("1 GFLOP/s", "1 GFLOP/s", f"{1000 // slow} MFLOP/s")
     return {
-        "topology": {"name": "uneven", "nodes": {**nodes, "sw": {"kind": "switch"}}, "links": links},
+        "topology": uneven_star(*rates, bandwidth="10 Gbps", latency="10 us"),
         "algorithm": algorithm,
         "workload": workload or {"name": "mnist_mlp", "batch_size": batch_size},
         "stop": {"steps": 3},

@@ -9,7 +9,7 @@ import pytest
 import torch
 from simcluster_backends.sim.cluster import SimCluster
 
-from simcluster.lab.what_if.critical_path import CarriedBytes, CriticalPath, SentBytes, critical_path
+from simcluster.lab.what_if.critical_path import CarriedBytes, CriticalPath, critical_path
 from simcluster.runs.spans import Span
 from simcluster.topology import Topology
 from simcluster.transport import Cost, Transport
@@ -159,9 +159,9 @@ def test_a_nodes_own_bandwidth_is_waited_for_if_it_is_less_than_its_links() -> N
 def test_both_ways_of_a_half_duplex_link_are_one_load_and_of_a_full_one_two() -> None:
     # 1 MB there and 3 MB back in the same second over n0-n1; 2 MB over n1-n2, of the same bandwidth.
     messages = [
-        SentBytes("n0", "n2", 0, 1, 1_000_000),
-        SentBytes("n1", "n0", 0, 1, 3_000_000),
-        SentBytes("n1", "n2", 0, 1, 1_000_000),
+        (0, Span("send", 0, 1, 2, "", 1_000_000)),
+        (1, Span("send", 0, 1, 0, "", 3_000_000)),
+        (1, Span("send", 0, 1, 2, "", 1_000_000)),
     ]
     topology = chain(3, 1e7)
     busiest = CarriedBytes(topology, messages).busiest("n0", "n2", 0.0, 1.0)

@@ -51,14 +51,15 @@ def config(path: Path, **more: Any) -> str:
 
 MODELS: dict[str, tuple[Callable[[Path], str], str]] = {
     "scaled rotations": (
-        lambda at: config(at / "config.json", rope_scaling=SCALED), "rope_scaling: found rope_type llama3",
+        lambda at: config(at / "config.json", rope_scaling=SCALED | {"rope_type": "dynamic"}),
+        "rope_scaling: found rope_type dynamic, expected one of default, linear, llama3, yarn",
     ),
-    "biases": (
-        lambda at: config(at / "config.json", model_type="qwen2"), "model_type: found 'qwen2', expected 'llama'",
+    "another family": (
+        lambda at: config(at / "config.json", model_type="olmo"), "model_type: found 'olmo', expected one of gemma",
     ),
     "sizes alone": (lambda at: config(at / "config.json"), "weights: found none"),
-    "K-quants": (
-        lambda at: written(at / "a.gguf", gguf.GGMLQuantizationType.Q4_K), "found weights of type Q4_K, expected",
+    "an unknown type": (
+        lambda at: written(at / "a.gguf", gguf.GGMLQuantizationType.Q8_K), "found weights of type Q8_K, expected",
     ),
     "a preset": (lambda at: "8b", "model: found '8b', a preset without weights, expected a model with weights: smoll"),
 }  # fmt: skip
@@ -114,7 +115,7 @@ def test_a_plan_says_how_a_model_is_served(command: Any, tmp_path: Path) -> None
     # 15 matrices and 5 norms of 256; f32 takes twice the bytes of the matrices.
     assert found["model"]["weights"] == 15 * 256**2 + 5 * 256
     assert found["model"]["whole_bytes"] == pytest.approx(2 * 15 * 256**2 + 4 * 5 * 256)
-    assert found["serve"] == "serve holds weights in f32, bf16, int8, by default in f32: 3.937 MB"
+    assert found["serve"] == "serve holds weights in f32, bf16, f16, int8, q4, by default in f32: 3.937 MB"
     assert (
         json.loads(command("plan", "smolcluster", "--model", model, "--weights", "bf16", "--json")[1])["serve"] is None
     )

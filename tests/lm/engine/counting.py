@@ -7,9 +7,10 @@ from collections.abc import Iterable
 from typing import Any
 
 from simcluster.forwarding import Forwarding
-from simcluster.lm.engine.desk import EngineLoad, Order
-from simcluster.lm.request import Logprobs, Reason
+from simcluster.lm.engine.request_source import AnswerEnd, AnswerToken, EngineLoad, Order
+from simcluster.lm.request import Logprobs
 from simcluster.payload import Sendable, as_payload, body_bytes
+from simcluster.runs.answer_rows import Reason
 from simcluster.transport import Transport
 
 
@@ -38,14 +39,14 @@ class Desk:
     async def next(self) -> Order | None:
         return next(self._orders, None)
 
-    def token(self, request: str, token: int, logprobs: Logprobs | None = None) -> None:
-        assert request not in self.ends
-        self.tokens.setdefault(request, []).append(token)
-        self.logprobs.setdefault(request, []).append(logprobs)
+    def token(self, token: AnswerToken) -> None:
+        assert token.request not in self.ends
+        self.tokens.setdefault(token.request, []).append(token.token)
+        self.logprobs.setdefault(token.request, []).append(token.logprobs)
 
-    def end(self, request: str, reason: Reason, message: str = "") -> None:
-        assert request not in self.ends
-        self.ends[request] = reason, message
+    def end(self, end: AnswerEnd) -> None:
+        assert end.request not in self.ends
+        self.ends[end.request] = end.reason, end.message
 
     def load(self, load: EngineLoad) -> None:
         self.loads.append(load)

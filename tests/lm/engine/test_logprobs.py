@@ -11,22 +11,21 @@ from simcluster.lm.engine.engine import Engine
 from simcluster.lm.engine.generate import generate
 from simcluster.lm.engine.generate_tensor import generate_tensor
 from simcluster.lm.engine.limits import EngineLimits
+from simcluster.lm.engine.sampling import sampled
 from simcluster.lm.engine.scheduler import Scheduler
 from simcluster.lm.engine.serve_replicas import serve_replicas
 from simcluster.lm.engine.sharded import RealShard
 from simcluster.lm.engine.stage import RealStage
-from simcluster.lm.models.decoder import DecoderShare
-from simcluster.lm.models.sampling import sampled
-from simcluster.lm.models.shard import DecoderShard
+from simcluster.lm.models.model_file import ModelFile
+from simcluster.lm.models.open import open_model
 from simcluster.lm.request import NO_LOGPROBS, Request, Sampling
-from simcluster.lm.serving.on_cluster import shape_of_architecture
 from simcluster.transport import Transport
 from tests.lm.engine.counting import Desk
-from tests.lm.models import by_numpy, tiny
 from tests.support import clusters
+from tests.support.tiny_models import logits_of, model_of, write_folder
 
-A = tiny.LLAMA  # 4 layers, 2 KV heads, a vocabulary of 50, a context of 32
-SHAPE = shape_of_architecture(A, "f32", "tiny")
+VOCABULARY, CONTEXT = 50, 32
+MODEL = model_of("llama", vocab_size=VOCABULARY, max_position_embeddings=CONTEXT)  # 4 layers, 2 KV heads
 WARM = Sampling(temperature=0.8, top_k=40, top_p=0.95, seed=11)
 REQUESTS = [
     Request("three", (3, 1, 4, 1, 5), 9, WARM, logprobs=3),
@@ -36,8 +35,16 @@ REQUESTS = [
 ]
 
 
+OPENED = list[ModelFile]()
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _opened(tmp_path_factory: pytest.TempPathFactory) -> None:
+    OPENED[:] = [open_model(str(write_folder(tmp_path_factory.mktemp("tiny") / "tiny", MODEL)))]
+
+
 def stage(first: int, last: int) -> RealStage:
-    return RealStage(DecoderShare(A, tiny.reader(A), first, last, "f32"), SHAPE, sampled)
+    return RealStage(OPENED[0].share(first, last), OPENED[0].shape, sampled)
 
 
 def engine_on(node: Transport, desk: Desk, limits: EngineLimits) -> Engine | None:
@@ -49,8 +56,8 @@ async def pipeline(node: Transport, desk: Desk, limits: EngineLimits) -> None:
 
 
 async def tensor(node: Transport, desk: Desk, limits: EngineLimits) -> None:
-    weights = DecoderShard(A, tiny.reader(A), node.rank, 2, "f32")
-    shard = RealShard(weights, SHAPE, 2, sampled)
+    weights = OPENED[0].share(0, 4, place=node.rank, count=2)
+    shard = RealShard(weights, OPENED[0].shape, 2, sampled)
     await generate_tensor(node, shard, (0, 1), engine_on(node, desk, limits))
 
 
@@ -65,7 +72,7 @@ async def moving(node: Transport, desk: Desk, limits: EngineLimits) -> None:
 
 
 def answered(page: Any, **limits: int) -> Desk:
-    desk, made = Desk(REQUESTS), EngineLimits(100, A.context, A.vocabulary, block_tokens=4, chunk_tokens=4, **limits)
+    desk, made = Desk(REQUESTS), EngineLimits(100, CONTEXT, VOCABULARY, block_tokens=4, chunk_tokens=4, **limits)
 
     async def body(node: Transport) -> None:
         await page(node, desk, made)
@@ -76,7 +83,7 @@ def answered(page: Any, **limits: int) -> Desk:
 
 def expected(prompt: tuple[int, ...], tokens: list[int]) -> Any:
     """Return the log-probabilities (tokens, vocabulary) of the reference at the place of each token."""
-    rows = by_numpy.logits(A, tiny.tensors(A), [*prompt, *tokens[:-1]])[len(prompt) - 1 :]
+    rows = logits_of(MODEL, [*prompt, *tokens[:-1]])[len(prompt) - 1 :].numpy()
     return rows - np.log(np.exp(rows).sum(1, keepdims=True))
 
 
@@ -101,7 +108,7 @@ def test_the_log_probabilities_are_those_of_the_reference_whatever_the_neighbour
 
 def test_a_request_gets_the_same_tokens_and_log_probabilities_if_it_loses_its_blocks() -> None:
     # The requests need 14, 15, 13 and 13 tokens at their end, in blocks of 4; there is room for 24.
-    made = EngineLimits(6, A.context, A.vocabulary, block_tokens=4, chunk_tokens=4)
+    made = EngineLimits(6, CONTEXT, VOCABULARY, block_tokens=4, chunk_tokens=4)
     desk, scheduler = Desk(REQUESTS), Scheduler(made)
 
     async def body(node: Transport) -> None:

@@ -9,24 +9,24 @@ from typing import Any
 
 import pytest
 
-from simcluster.lm.engine.desk import Cancel
 from simcluster.lm.engine.engine import Engine
 from simcluster.lm.engine.generate import generate
 from simcluster.lm.engine.generate_tensor import generate_tensor
 from simcluster.lm.engine.limits import EngineLimits
+from simcluster.lm.engine.request_source import Cancel
 from simcluster.lm.engine.scheduler import Scheduler
 from simcluster.lm.engine.serve_replicas import serve_replicas
 from simcluster.lm.engine.sharded import TimedShard
 from simcluster.lm.engine.stage import UNKNOWN, TimedStage
-from simcluster.lm.plan.shape import PRESETS, ModelShape
+from simcluster.lm.plan.shape import ModelShape
 from simcluster.lm.plan.times import exchanged_bytes
 from simcluster.lm.request import Request
 from simcluster.payload import Sendable, as_payload
 from simcluster.transport import Transport
 from tests.lm.engine.counting import Counting, Desk
+from tests.lm.serving.timed import SHAPE
 from tests.support import clusters
 
-SHAPE = ModelShape("small", 6, 64, 8, 4, 8, 128, 512, True, 2.0)
 LIMITS = EngineLimits(1000, 1000, 512)
 
 
@@ -57,16 +57,6 @@ def test_tensor_parallel_ranks_send_exactly_the_bytes_of_the_formula_for_each_to
     # The logits of 512 tokens, except the first rank's; and the number of each token to the other ranks.
     assert counts["logits"] == 5 * 512 * 4 * (n - 1) // n
     assert counts["batch"] == 5 * 4 * (n - 1)
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize(("n", "kilobytes"), [(2, 2048), (4, 6144), (8, 14336)])
-def test_llama_3_8b_sends_the_kilobytes_that_distributed_llama_reports(n: int, kilobytes: int) -> None:
-    shape = PRESETS["8b"]
-    limits = EngineLimits(1000, 1000, shape.vocabulary)
-    desk = Desk([Request("0", (0,), 1)])
-    counts = sent(partial(sharded, shape=shape, n=n, desk=desk, limits=limits), n)
-    assert counts["attention"] + counts["feed"] == kilobytes * 1024
 
 
 async def staged(node: Transport, cuts: tuple[int, ...], desk: Desk, limits: EngineLimits = LIMITS) -> None:
@@ -122,15 +112,24 @@ async def replicated(
     ran[node.rank] = next(scheduler._slots)
 
 
+def shared(count: int, most: int, **more: Any) -> tuple[Desk, list[int], Counter[str]]:
+    """Answer *count* prompts of 16 tokens with *most* tokens, each once, by three replicas among four nodes.
+
+    Return the desk, the sequences that each replica ran, and the bytes sent.
+    """
+    desk, ran = Desk([Request(str(i), (0,) * 16, most) for i in range(count)]), dict[int, int]()
+    counts = sent(partial(replicated, desk=desk, ran=ran, **{"policy": "least_loaded"} | more), 4)
+    assert {name: len(tokens) for name, tokens in desk.tokens.items()} == {str(i): most for i in range(count)}
+    assert set(desk.ends.values()) == {("length", "")}
+    return desk, [ran[rank] for rank in range(3)], counts
+
+
 @pytest.mark.parametrize(("prefill", "sequences"), [(1, [5, 3, 2]), (2, [3, 2, 5])])
 def test_a_prompts_keys_and_values_go_from_a_node_that_prefills_to_one_that_decodes(
     prefill: int, sequences: list[int]
 ) -> None:
-    desk, ran = Desk([Request(str(i), (0,) * 16, 4) for i in range(5)]), dict[int, int]()
-    counts = sent(partial(replicated, desk=desk, policy="least_loaded", ran=ran, prefill=prefill), 4)
-    assert {name: len(tokens) for name, tokens in desk.tokens.items()} == {str(i): 4 for i in range(5)}
-    assert set(desk.ends.values()) == {("length", "")}
-    assert [ran[rank] for rank in range(3)] == sequences
+    desk, ran, counts = shared(5, 4, prefill=prefill)
+    assert ran == sequences
     assert desk.loads[-1].prefilled == 5 * 16
     # Keys and values of 6 layers, 4 heads of 8 numbers, 4 bytes each; and the ids of 16 tokens and of the first one.
     assert counts["cache"] == 5 * (2 * 6 * 4 * 8 * 4 * 16 + 17 * 4) == 5 * (SHAPE.cache_bytes(6, 16) + 17 * 4)
@@ -138,21 +137,14 @@ def test_a_prompts_keys_and_values_go_from_a_node_that_prefills_to_one_that_deco
 
 def test_a_node_that_decodes_prefills_what_it_has_no_room_for() -> None:
     # Two blocks of 16: one request of 16 and 4 tokens at a time. All come to the same node, and each ends once.
-    desk, ran = Desk([Request(str(i), (0,) * 16, 4) for i in range(4)]), dict[int, int]()
-    limits = EngineLimits(2, 1000, 512)
-    sent(partial(replicated, desk=desk, policy="least_loaded", ran=ran, prefill=2, limits=limits), 4)
-    assert {name: len(tokens) for name, tokens in desk.tokens.items()} == {str(i): 4 for i in range(4)}
-    assert set(desk.ends.values()) == {("length", "")}
+    desk, _, _ = shared(4, 4, prefill=2, limits=EngineLimits(2, 1000, 512))
     assert desk.loads[-1].prefilled > 4 * 16
 
 
 @pytest.mark.parametrize("policy", ["least_loaded", "round_robin", "prefix_aware"])
 def test_replicas_share_the_requests_and_answer_each_once(policy: str) -> None:
-    desk, ran = Desk([Request(str(i), (0,) * 16, 2) for i in range(7)]), dict[int, int]()
-    sent(partial(replicated, desk=desk, policy=policy, ran=ran), 4)
-    assert {name: len(tokens) for name, tokens in desk.tokens.items()} == {str(i): 2 for i in range(7)}
-    assert set(desk.ends.values()) == {("length", "")}
-    assert [ran[rank] for rank in range(3)] == [3, 2, 2]
+    desk, ran, _ = shared(7, 2, policy=policy)
+    assert ran == [3, 2, 2]
     assert sorted(node.name for node in desk.loads[-1].nodes) == ["n0", "n1", "n2"]
 
 

@@ -10,6 +10,7 @@ import pytest
 
 from simcluster.lm.engine.batch import IssuedBatch
 from simcluster.lm.engine.limits import EngineLimits
+from simcluster.lm.engine.request_source import AnswerToken
 from simcluster.lm.engine.scheduler import Scheduler
 from simcluster.lm.request import Request, rest
 from tests.support.driven import next_batch
@@ -65,8 +66,9 @@ class Desk:
                 self.interrupt()
                 continue
             for answer in scheduler.take(self.stage.forward(issued)):
-                self.answers[answer.request].append(answer.token)
-                if answer.reason is not None:
+                if isinstance(answer, AnswerToken):
+                    self.answers[answer.request].append(answer.token)
+                else:
                     self.ends.add(answer.request)
 
     def interrupt(self) -> None:
@@ -113,25 +115,27 @@ def test_the_next_engine_continues_every_answer_with_its_tokens(seed: int, block
         assert scheduler.prefilled <= sum(len(one.prompt) for one in requests) + desk.interrupts * CHUNK
 
 
+def answered(scheduler: Scheduler, stage: Cached) -> int:
+    """Return the token of the next batch, which has one."""
+    issued = next_batch(scheduler)
+    assert issued is not None
+    (found,) = scheduler.take(stage.forward(issued))
+    assert isinstance(found, AnswerToken)
+    return found.token
+
+
 @pytest.mark.parametrize("known", [0, 1, 2])
 def test_a_lost_token_with_log_probabilities_is_computed_again_from_what_is_cached(known: int) -> None:
     # Of three tokens, the last 3 - known were lost on their way. The prompt's 3 tokens are computed once; its last one
     # is computed again if it has to give the first token.
     scheduler, stage, request = Scheduler(EngineLimits(100, 100, 50)), Cached(), Request("0", (1, 2, 3), 6, logprobs=2)
     scheduler.add(request)
-
-    def answer() -> int:
-        issued = next_batch(scheduler)
-        assert issued is not None
-        (found,) = scheduler.take(stage.forward(issued))
-        return found.token
-
-    answers = [answer() for _ in range(3)]
+    answers = [answered(scheduler, stage) for _ in range(3)]
     scheduler.set_aside()
     left = rest(request, answers[:known])
     assert isinstance(left, Request)
     assert scheduler.resume(left) == []
-    assert [answer() for _ in range(3 - known)] == answers[known:]
+    assert [answered(scheduler, stage) for _ in range(3 - known)] == answers[known:]
     assert scheduler.prefilled == (3 if known else 4)
     scheduler.cancel("0")
     assert scheduler.blocks.free == 100
@@ -140,11 +144,7 @@ def test_a_lost_token_with_log_probabilities_is_computed_again_from_what_is_cach
 def test_a_decoding_answer_is_continued_without_a_chunk() -> None:
     scheduler, stage, request = Scheduler(EngineLimits(100, 100, 50)), Cached(), Request("0", (1, 2, 3), 6)
     scheduler.add(request)
-    answers = []
-    for _ in range(3):
-        issued = next_batch(scheduler)
-        assert issued is not None
-        answers += [answer.token for answer in scheduler.take(stage.forward(issued))]
+    answers = [answered(scheduler, stage) for _ in range(3)]
     assert scheduler.prefilled == 3
     next_batch(scheduler)
     scheduler.set_aside()

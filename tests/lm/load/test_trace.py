@@ -81,7 +81,7 @@ def test_a_file_without_the_columns_is_refused_with_a_hint(tmp_path: Path) -> No
     said = refused(tmp_path, "Timestamp,Request token,Response tokens\n1,2,3\n")
     assert "trace.csv:1: header: found no column 'Request tokens'" in said
     assert "did you mean 'Request token'?" in said
-    assert "found no column 'Timestamp'" in refused(tmp_path, "")
+    assert "header: found '', expected the columns of a trace: Timestamp, Request tokens" in refused(tmp_path, "")
     assert "found several columns 'Timestamp'" in refused(tmp_path, HEAD.replace("Model", "Timestamp"))
 
 
@@ -105,3 +105,64 @@ def test_a_file_that_cannot_be_read_is_named(tmp_path: Path) -> None:
     (tmp_path / "binary.csv").write_bytes(b"\xff\xfe\x00")
     with pytest.raises(UsageError, match="no UTF-8 text"):
         read_trace(tmp_path / "binary.csv")
+
+
+AZURE = (
+    "TIMESTAMP,ContextTokens,GeneratedTokens\n"
+    "2023-11-16 18:15:46.6805900,374,44\n2023-11-16 18:15:50.9951690,396,0\n2023-11-16 18:15:51.2225670,879,55\n"
+)
+MOONCAKE = (
+    '{"timestamp": 27000, "input_length": 655, "output_length": 52, "hash_ids": [46, 47]}\n'
+    '{"timestamp": 28053, "input_length": 672, "output_length": 26, "hash_ids": [46]}\n'
+)
+
+
+@pytest.mark.parametrize(
+    ("text", "requests", "words"),
+    [
+        # 51.2225670 - 46.6805900 s, with all seven digits
+        (AZURE, [(0.0, 374, 44), (4.541977, 879, 55)],
+         "Azure's trace: 2 requests, ContextTokens as prompt tokens, GeneratedTokens as output tokens, TIMESTAMP as "
+         "arrivals, 1 without an answer left out"),
+        ("TIMESTAMP,ContextTokens,GeneratedTokens\n2024-05-10 00:00:00.009930+00:00,2,3\n"
+         "2024-05-10T02:00:01.5+02:00,4,5\n", [(0.0, 2, 3), (1.49007, 4, 5)], "Azure's trace: 2 requests"),
+        (MOONCAKE, [(0.0, 655, 52), (1.053, 672, 26)], "Mooncake's trace: 2 requests, input_length as prompt tokens"),
+        ("timestamp,input_length,output_length\n0,1,2\n500,3,4\n", [(0.0, 1, 2), (0.5, 3, 4)], "arrivals in ms"),
+        ('[{"arrival": 1.5, "prompt_len": 3, "output_len": 4},\n {"arrival": 2, "prompt_len": 5, "output_len": 6}]',
+         [(0.0, 3, 4), (0.5, 5, 6)], "a trace with vLLM's lengths: 2 requests, prompt_len as prompt tokens"),
+        ("arrived_at,num_prefill_tokens,num_decode_tokens\n1,2,3\n", [(0.0, 2, 3)], "Vidur's trace: 1 request"),
+    ],
+)  # fmt: skip
+def test_published_traces_are_known_by_their_columns(
+    text: str, requests: list[tuple[float, int, int]], words: str, tmp_path: Path
+) -> None:
+    found = read_trace(written(tmp_path, text))
+    assert found.requests == [OfferedRequest(*one) for one in requests]
+    assert words in found.words
+
+
+@pytest.mark.parametrize(
+    ("text", "problem"),
+    [
+        (AZURE.replace("18:15:51", "18:15:40"), ":4: TIMESTAMP: found 2023-11-16 18:15:40.2225670 after 2023-11-16"),
+        (AZURE.replace("2023-11-16 18:15:51", "yesterday"), ":4: TIMESTAMP: found 'yesterday.2225670', expected a"),
+        (AZURE.replace("ContextTokens", "Context"), "no column 'ContextTokens', expected the columns TIMESTAMP"),
+        (MOONCAKE + "{broken\n", ":3: line: found '{broken\\n', expected a JSON object, a request"),
+        (MOONCAKE.replace("672", "true"), ":2: input_length: found 'True', expected a number of at least 0"),
+        (MOONCAKE.replace("672", "Infinity"), ":2: input_length: found 'inf'"),
+        ("[" * 10**5, "found no JSON"),
+        ('[{"arrival": 0, "prompt_len": -1, "output_len": 1}]', "trace.csv: [0].prompt_len: found '-1'"),
+        ('[{"id": "a", "conversations": []}]', "found ShareGPT's conversations, without times and counts of tokens"),
+        ("a,b\n1,2\n", "found 'a, b', expected the columns of a trace: Timestamp, Request tokens, Response tokens"),
+    ],
+)  # fmt: skip
+def test_a_wrong_published_trace_is_refused_with_its_line(text: str, problem: str, tmp_path: Path) -> None:
+    said = refused(tmp_path, text)
+    assert len(said.splitlines()) == 1
+    assert problem in said
+
+
+def test_broken_lines_are_told_ten_times_and_bound_the_reading(tmp_path: Path) -> None:
+    lines = refused(tmp_path, MOONCAKE + "{broken\n" * 3 * MOST_PROBLEMS).splitlines()
+    assert lines[0].startswith("/trace.csv:3: line: found '{broken")
+    assert lines[-1] == f"and {MOST_PROBLEMS - MOST_ALIKE} more like it"

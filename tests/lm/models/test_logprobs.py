@@ -9,10 +9,8 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from simcluster.lm.models.logprobs import LEAST, VOID, logprobs_of, rows_of
-
-# Sixteenths between -4 and 4: many ties, and exact in f32.
-LOGITS = st.lists(st.integers(-64, 64).map(lambda n: n / 16), min_size=1, max_size=20)
+from simcluster.lm.engine.logprobs import LEAST, VOID, logprobs_of, rows_of
+from tests.lm.engine.test_sampling import LOGITS
 
 
 @given(LOGITS, st.integers(0, 25), st.data())

@@ -11,17 +11,17 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from simcluster.errors import UsageError
+from simcluster.lm.plan.cluster_model_costs import ClusterModelCosts, evenly, fastest
 from simcluster.lm.plan.placements import rank
 from simcluster.lm.plan.plan import make_plan
 from simcluster.lm.plan.search import EXACT, PipelineSearch
-from simcluster.lm.plan.shape import PRESETS, ModelShape, with_weights
-from simcluster.lm.plan.shelf import ClusterModelCosts, evenly, fastest
+from simcluster.lm.plan.shape import PRESETS, with_weights
 from simcluster.lm.plan.times import Lengths
 from simcluster.topology import Device, Topology, load
 from simcluster.topology.model.purchase import PossiblePurchase
+from tests.lm.serving.timed import SHAPE
 from tests.support import clusters
 
-SHAPE = ModelShape("small", 6, 64, 8, 4, 8, 128, 512, True, 2.0)
 LENGTHS = Lengths(20, 10)
 WHOLE = SHAPE.weights * SHAPE.weight_bytes
 NORMS = (2 * SHAPE.layers + 1) * SHAPE.width * SHAPE.weight_bytes
@@ -74,7 +74,7 @@ def test_the_best_placement_is_no_slower_than_any_single_node(topology: Topology
     shelf = ClusterModelCosts(topology, SHAPE, LENGTHS)
     for name in topology.workers:
         alone = shelf.pace(name, requests).stage_s(SHAPE.layers, last=True)
-        memory = shelf.device(name).memory_bytes
+        memory = shelf.topology.device(name).memory_bytes
         if memory is None or memory >= WHOLE + requests * CACHE:
             assert rank(shelf, requests).best_per_s >= requests / alone * (1 - 1e-12)
 

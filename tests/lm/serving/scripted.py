@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import codecs
+import json
 import math
 import threading
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
@@ -15,12 +16,20 @@ import httpx
 from simcluster_backends.sockets.coordinator.service import AppServer
 
 from simcluster.errors import Problem, UsageError
-from simcluster.lm.engine.desk import Cancel, EngineLoad, NodeLoad
-from simcluster.lm.request import NO_LOGPROBS, Logprobs, Reason, Request
-from simcluster.lm.serving.desk.front import MOST_OPEN, RequestBroker
+from simcluster.lm.engine.request_source import AnswerEnd, AnswerToken, Cancel, EngineLoad, NodeLoad
+from simcluster.lm.request import NO_LOGPROBS, Logprobs, Request
+from simcluster.lm.serving.desk.request_broker import MOST_OPEN, RequestBroker
 from simcluster.lm.serving.setup import PlacementState
 from simcluster.lm.serving.web.app import make_app
-from simcluster.lm.serving.web.served import LostNode, ModelPart, PredictedLatency, ServedModel, ServedPlacement, Site
+from simcluster.lm.serving.web.served_model import (
+    LostNode,
+    ModelPart,
+    PredictedLatency,
+    ServedModel,
+    ServedPlacement,
+    Site,
+)
+from simcluster.runs.answer_rows import Reason
 from simcluster.web.login import Login
 
 END = 256
@@ -44,13 +53,18 @@ class Bytes:
     def octets(self, tokens: Sequence[int]) -> bytes:
         return bytes(token for token in tokens if token < END)
 
-    def decoder(self) -> BytesDecoder:
+    def decoder(self, begins: bool) -> BytesDecoder:
         return BytesDecoder()
 
     def render(self, messages: list[dict[str, str]]) -> list[int]:
         if messages[0]["role"] == "assistant":
             raise UsageError(Problem("messages[0].role", "'assistant'", "'user' or 'system'"))
         return self.encode("".join(f"{one['role']}: {one['content']}\n" for one in messages))
+
+    def json_grammar(self, schema: Mapping[str, Any], *, or_text: bool = False) -> str:
+        if "strange" in json.dumps(schema):
+            raise UsageError("schema", "'strange'", "a type")
+        return ("text or " if or_text else "") + json.dumps(schema)
 
 
 class BytesDecoder:
@@ -150,7 +164,7 @@ class Engine:
             for token in tokens[: request.max_tokens]:
                 if script.stepwise:
                     await self._permits.acquire()
-                self.front.token(request.id, token, likely(token, request.logprobs))
+                self.front.token(AnswerToken(request.id, token, likely(token, request.logprobs)))
                 self._sent += 1
                 self._load()
             reason: Reason = "length" if len(tokens) > request.max_tokens else script.reason
@@ -158,7 +172,7 @@ class Engine:
         except asyncio.CancelledError:
             reason, message = "cancelled", ""
         del self._tasks[request.id]
-        self.front.end(request.id, reason, message)
+        self.front.end(AnswerEnd(request.id, reason, message))
         self._load()
         with self.changed:
             self.cancelled += [request.id] if reason == "cancelled" else []
@@ -172,7 +186,9 @@ class Engine:
 def a_site(front: RequestBroker, name: str = "tiny") -> Site:
     parts = tuple(ModelPart(name, (10 * i, 10 * (i + 1)), 45_000_000, 12_000_000) for i, name in enumerate(NODES))
     language: Any = Bytes()
-    first = ServedPlacement("pipeline", CONTEXT, parts, lambda prompt, answer: PredictedLatency(0.5, 20.0))
+    first = ServedPlacement(
+        "pipeline", CONTEXT, parts, lambda prompt, answer: PredictedLatency(0.5, 20.0), predicted_for=("mac-mini-m4",)
+    )
     return Site(
         front, ServedModel(name, END + 1, language, "sim", lambda placed: first if placed is None else later(placed))
     )

@@ -15,13 +15,13 @@ from prometheus_client.parser import text_string_to_metric_families
 from simcluster_backends.sockets.coordinator import rate_limits
 
 from simcluster.lm.digest import ids_sha256
-from simcluster.lm.engine.desk import EngineLoad
 from simcluster.lm.engine.limits import EngineLimits
-from simcluster.lm.serving.desk.front import RequestBroker
+from simcluster.lm.engine.request_source import EngineLoad
+from simcluster.lm.serving.desk.request_broker import RequestBroker
 from simcluster.lm.serving.setup import PlacementLayout, PlacementState
 from simcluster.lm.serving.web.app import make_app
 from simcluster.lm.serving.web.guard import BODY_LIMIT_BYTES
-from simcluster.lm.serving.web.live import MOST_PAGES
+from simcluster.lm.serving.web.load_stream import MOST_PAGES
 from tests.lm.serving.scripted import (
     CONTEXT,
     END,
@@ -156,6 +156,7 @@ def test_a_stop_string_over_two_tokens_ends_the_answer_and_the_engine_is_told(
             f"{CONTEXT + 7}",
         ),
         (b"null", 400, "invalid_request_error", ""),
+        (b'{"max_tokens": 1' + b"0" * 5000 + b"}", 400, "invalid_request_error", ""),
         ({"max_tokens": 10**30}, 400, "invalid_request_error", "together"),
         ({"messages": [{"role": "user", "content": "\ud800"}]}, 400, "invalid_request_error", ""),
         ({"temperature": -1}, 400, "invalid_request_error", "temperature"),
@@ -163,10 +164,13 @@ def test_a_stop_string_over_two_tokens_ends_the_answer_and_the_engine_is_told(
         ({"top_p": 0}, 400, "invalid_request_error", "top_p"),
         ({"seed": 2**70}, 400, "invalid_request_error", "seed"),
         ({"temprature": 1}, 400, "invalid_request_error", "did you mean 'temperature'?"),
-        ({"n": 2}, 501, "not_supported_error", "n is not supported"),
-        ({"tools": [{"type": "function"}]}, 501, "not_supported_error", "tools"),
-        ({"response_format": {"type": "json_object"}}, 501, "not_supported_error", "response_format"),
-        ({"messages": [{"role": "user", "content": [{"type": "image_url"}]}]}, 501, "not_supported_error", "image_url"),
+        ({"tools": [{"type": "function"}]}, 400, "invalid_request_error", "tools.0.function: Field required"),
+        (
+            {"messages": [{"role": "user", "content": [{"type": "image_url"}]}]},
+            400,
+            "invalid_request_error",
+            "image_url",
+        ),
     ],
 )
 def test_a_wrong_request_gets_its_status_and_a_sentence(
@@ -192,7 +196,7 @@ def test_clients_can_tell_refusals_apart_by_their_codes(client: httpx.Client) ->
         ({"prompt": "x" * CONTEXT}, "context_length_exceeded"),
         ({"max_tokens": CONTEXT}, "context_length_exceeded"),
         ({"temprature": 1}, "unknown_parameter"),
-        ({"n": 2}, "not_supported"),
+        ({"suffix": "x"}, "not_supported"),
     ):
         answer = client.post("/v1/completions", json={"model": "tiny", "prompt": "x"} | more)
         assert answer.json()["error"]["code"] == code
@@ -260,7 +264,7 @@ def test_a_full_queue_refuses_with_503_and_takes_requests_again_when_there_is_ro
         with client.stream("POST", "/v1/chat/completions", json=body):
             made.wait_for(lambda: made.seen)
             refused = chat(client)
-            check_error(refused, 503, "unavailable_error", "1 requests are open, the most that are taken")
+            check_error(refused, 503, "unavailable_error", "1 requests are open, and at most 1 are taken")
             assert refused.headers["retry-after"] == "1"
         made.wait_for(lambda: made.cancelled)
         assert chat(client).status_code == 200
@@ -444,7 +448,7 @@ def test_a_client_that_takes_nothing_is_dropped_and_one_that_waits_is_not(monkey
 
     monkeypatch.setattr(rate_limits, "ANSWER_S", 0.2)
     monkeypatch.setattr(rate_limits.TimedConnection, "drop", drop)
-    monkeypatch.setattr(Bytes, "decoder", lambda self: Wordy())
+    monkeypatch.setattr(Bytes, "decoder", lambda self, begins: Wordy())
     much = json.dumps({"model": "tiny", "prompt": "long", "stream": True, "max_tokens": 4000}).encode()
     head = "POST /v1/completions HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"
     with (

@@ -13,15 +13,12 @@ from simcluster.lm.load.answers import AnsweredRequest
 from simcluster.lm.load.arrivals import OfferedRequest, offered
 from simcluster.lm.load.lengths import fixed, length_of
 from simcluster.lm.load.metrics import figures
-from simcluster.lm.plan.placements import rank
-from simcluster.lm.plan.shape import PRESETS, with_weights
-from simcluster.lm.plan.shelf import ClusterModelCosts
-from simcluster.lm.plan.times import Lengths
+from simcluster.lm.plan.shape import PRESETS, with_held_weights
 from simcluster.lm.serving.bench import BenchTarget, bench_cluster
 from simcluster.topology import Topology, load
-from tests.lm.models import test_hugging_face, tiny
 from tests.support import clusters
 from tests.support.queues import mean_number
+from tests.support.tiny_models import model_of, write_folder
 
 ALONE = BenchTarget("8b", placement="alone", weights="q4")
 
@@ -34,21 +31,7 @@ def shelf() -> Topology:
 @pytest.fixture(scope="module")
 def model(tmp_path_factory: pytest.TempPathFactory) -> str:
     """A decoder of four layers with a context of 32 tokens."""
-    return str(test_hugging_face.write(tmp_path_factory.mktemp("models") / "tiny", tiny.HALVES))
-
-
-@pytest.mark.parametrize("kind", ["alone", "pipeline"])
-def test_a_request_on_an_idle_shelf_has_the_plans_first_token(kind: str, shelf: Topology) -> None:
-    lengths = Lengths(512, 4)
-    best = next(
-        one
-        for one in rank(ClusterModelCosts(shelf, with_weights(PRESETS["8b"], "q4"), lengths), 1).placements
-        if one.kind == kind
-    )
-    found = bench_cluster(replace(ALONE, placement=kind), shelf, [OfferedRequest(3.0, 512, 4)])
-    (one,) = found.answers
-    assert one.ttft_s == pytest.approx(best.ttft_s, rel=1e-9)
-    assert (one.arrival_s, one.output_tokens, one.error) == (3.0, 4, "")
+    return str(write_folder(tmp_path_factory.mktemp("models") / "tiny", model_of(max_position_embeddings=32)))
 
 
 def test_arrivals_far_apart_have_equal_latencies_and_close_ones_wait(shelf: Topology) -> None:
@@ -89,11 +72,11 @@ def test_the_same_arrivals_give_the_same_run(shelf: Topology) -> None:
 
 
 def test_what_never_fits_is_refused_and_the_others_are_answered() -> None:
-    # 8b in q4 has 4.52 GB of weights and 262,144 bytes of cache per token: 100 MB hold 381 tokens.
+    # 8b in q4 has 5.41 GB of weights and 262,144 bytes of cache per token: 100 MB hold 381 tokens.
     small = clusters.with_nodes(
         clusters.star(1), device=replace(clusters.IDEAL, flops_per_s=1e12, memory_bandwidth_Bps=1e11)
     )
-    weights = with_weights(PRESETS["8b"], "q4")
+    weights = with_held_weights(PRESETS["8b"], "q4")
     room = int(weights.layers * weights.layer_bytes + weights.ends_bytes(True, True)) + 100_000_000
     device = small.nodes["n0"].device
     assert device is not None

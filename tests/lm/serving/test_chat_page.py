@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from simcluster.lm.serving.desk.front import RequestBroker
+from simcluster.lm.serving.desk.request_broker import RequestBroker
 from simcluster.web.login import Login
 from tests.lab.ui.test_pages import check_looks, press
 from tests.lm.serving.scripted import END, NODES, Engine, Script, engine, server
@@ -198,6 +198,40 @@ def test_the_shelf_shows_layers_memory_and_the_load_of_every_node(tab: Page, mad
     measured = tab.ask("document.getElementById('measured').textContent")
     assert "first token500 ms" in measured
     tab.wait_for("document.querySelector('#loads dd').textContent === '0'")
+
+
+@pytest.mark.slow
+def test_the_page_explains_its_words_and_says_for_which_device_it_predicts(tab: Page) -> None:
+    words = tab.ask("[...document.querySelectorAll('#loads div')].map((one) => one.innerText.split(/\\n+/))")
+    assert [one[0] for one in words] == ["running", "waiting", "cache", "prefilled"]
+    assert all(len(one) == 3 for one in words)
+    assert words[3][2] == "tokens of prompts read so far"
+    assert tab.ask("document.getElementById('device').textContent").startswith("Predictions are for mac-mini-m4; ")
+
+
+TWO_MODELS = """{
+const real = window.fetch;
+window.fetch = (path, how) => path !== "/v1/models" ? real(path, how)
+  : Promise.resolve(new Response(JSON.stringify({ data: [{ id: "tiny" }, { id: "other" }] })));
+}"""
+
+
+@pytest.mark.slow
+def test_one_of_several_models_can_be_chosen(tab: Page, made: Engine) -> None:
+    options = "[...document.querySelectorAll('#model option')].map((one) => one.textContent)"
+    assert tab.ask(options) == ["tiny"]
+    assert tab.ask("document.getElementById('model').disabled")
+    tab.call("Page.addScriptToEvaluateOnNewDocument", source=TWO_MODELS)
+    tab.open(tab.ask("location.href"))
+    tab.wait_for("!document.getElementById('model').hidden && !document.getElementById('model').disabled")
+    assert tab.ask(options) == ["tiny", "other"]
+    tab.ask("document.getElementById('model').value = 'other'")
+    tab.ask("document.getElementById('model').dispatchEvent(new Event('change'))")
+    assert tab.ask("document.getElementById('greeting').textContent") == "Ask other"
+    say(tab, "hello")
+    tab.wait_for("document.querySelectorAll('#turns .failure').length")
+    assert "no model 'other'" in tab.ask("document.querySelector('#turns .failure').textContent")
+    tab.complaints.clear()  # of the status 404
 
 
 @pytest.mark.slow

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -11,14 +12,14 @@ import pytest
 from simcluster.errors import UsageError
 from simcluster.lm.engine.limits import EngineLimits
 from simcluster.lm.models.open import open_model
-from simcluster.lm.request import Request, Sampling
-from simcluster.lm.serving.asked import RequestOptions, setup_of
-from simcluster.lm.serving.on_cluster import shape_of_architecture
+from simcluster.lm.request import Request, Sampling, SamplingRules
+from simcluster.lm.serving.request_options import RequestOptions, setup_of
 from simcluster.lm.serving.run import ServingResult, answer_all
 from simcluster.lm.serving.setup import PlacementLayout, Setup
 from simcluster.topology import load
 from tests.lm.models.test_trained import SIZES, folder_of
 from tests.support import clusters
+from tests.support.levels import sample_of
 
 LAYOUTS = {
     "alone": PlacementLayout("alone", (1,), (3,)),
@@ -46,13 +47,30 @@ def requests(sampling: Sampling = WARM) -> list[Request]:
     return [Request(str(i), tuple(prompt), 8 + i, sampling) for i, prompt in enumerate(PROMPTS)]
 
 
+def ruled(given: list[Request]) -> list[Request]:
+    """Return *given* with penalties that depend on the tokens before, and with a minimum of tokens."""
+    return [
+        replace(
+            one,
+            ends=frozenset(range(0, 256, 2)),
+            sampling=replace(
+                one.sampling,
+                rules=SamplingRules(
+                    len(one.prompt), 1.5, 0.5, 0.25, bias=((3, 1.0),), ends=tuple(range(0, 256, 2)),
+                    until=len(one.prompt) + 6, min_p=0.01,
+                ),
+            ),
+        )
+        for one in given
+    ]  # fmt: skip
+
+
 def answered(
     model: str, layout: PlacementLayout, given: list[Request], backend: str = "sim", **limits: Any
 ) -> ServingResult:
-    architecture = open_model(model).architecture
+    shape = open_model(model).shape
     settings = {"blocks": 100, "block_tokens": 4, "chunk_tokens": 4, **limits}
-    made = EngineLimits(context=architecture.context, vocabulary=architecture.vocabulary, **settings)
-    shape = shape_of_architecture(architecture, "f32", "gpt")
+    made = EngineLimits(context=shape.context, vocabulary=shape.vocabulary, **settings)
     setup = Setup(model, shape, "f32", "real", layout, made, backend != "sim", requests=tuple(given))
     return answer_all(setup, clusters.star(4), backend=backend)
 
@@ -76,9 +94,44 @@ def test_every_placement_gives_the_tokens_of_one_node_without_neighbours(name: s
     assert tokens_of(answered(model, LAYOUTS[name], requests(), batches=3 if name == "three stages" else 1)) == expected
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("backend", ["sockets", "torch"])
+@pytest.fixture(scope="module")
+def expected_by_rules(model: str, expected: Any) -> dict[str, tuple[int, ...]]:
+    """The tokens of each request with sampling rules on one node, with no other request there."""
+    found: dict[str, tuple[int, ...]] = {}
+    for one in ruled(requests()):
+        found |= tokens_of(answered(model, LAYOUTS["alone"], [one]))
+    assert all(found[name] != expected[name][: len(found[name])] for name in found)
+    # Even tokens end an answer, but none of the first six.
+    assert all(len(tokens) > 6 and not {*tokens[:6]} & {*range(0, 256, 2)} for tokens in found.values())
+    return found
+
+
 @pytest.mark.parametrize("name", LAYOUTS)
+def test_sampling_rules_give_the_same_tokens_in_every_placement(name: str, model: str, expected_by_rules: Any) -> None:
+    for limits in ({}, {"guesses": 4}, {"batches": 3} if name == "three stages" else {"blocks": 6}):
+        assert tokens_of(answered(model, LAYOUTS[name], ruled(requests()), **limits)) == expected_by_rules
+
+
+@pytest.mark.parametrize("name", ["three stages", "two shards", "one prefills"])
+def test_real_processes_give_the_same_tokens_by_sampling_rules(name: str, model: str, expected_by_rules: Any) -> None:
+    plain = requests(Sampling())[1:2]
+    found = answered(model, LAYOUTS[name], [*ruled(requests()), replace(plain[0], id="plain")], "sockets", guesses=2)
+    alone = tokens_of(answered(model, LAYOUTS["alone"], plain))
+    assert tokens_of(found) == expected_by_rules | {"plain": alone["1"]}
+
+
+def test_a_wrong_guess_leaves_no_penalty(model: str) -> None:
+    """The greedy answer repeats itself, so guesses are right until a penalty makes them wrong."""
+    prompt = (5, 6, 7, 8, 9, 5, 6, 7, 8, 9)
+    sampling = Sampling(rules=SamplingRules(len(prompt), frequency_penalty=0.1, repetition_penalty=1.02))
+    request = [Request("0", prompt, 14, sampling)]
+    plain, guessed = (answered(model, LAYOUTS["two stages"], request, guesses=count) for count in (0, 4))
+    assert tokens_of(guessed) == tokens_of(plain)
+    assert 0 <= guessed.accepted < guessed.proposed
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("name", "backend"), sample_of(itertools.product(LAYOUTS, ("sockets", "torch"))))
 def test_real_processes_give_the_tokens_of_the_simulator(name: str, backend: str, model: str, expected: Any) -> None:
     found = answered(model, LAYOUTS[name], requests(), backend)
     assert tokens_of(found) == expected
@@ -135,14 +188,6 @@ def test_right_guesses_are_counted_and_come_together(model: str) -> None:
     assert 0 < found.accepted == len(times_s) - len({*times_s})
 
 
-@pytest.mark.slow
-def test_a_run_is_repeated_to_the_last_bit(model: str) -> None:
-    for name in ("three stages", "two shards", "replicas"):
-        first, second = (answered(model, LAYOUTS[name], requests()) for _ in range(2))
-        assert first.record.trace_sha256 == second.record.trace_sha256
-        assert first.answers == second.answers
-
-
 def test_the_seed_and_the_temperature_decide_the_tokens(model: str, expected: Any) -> None:
     greedy = tokens_of(answered(model, LAYOUTS["alone"], requests(Sampling())))
     other = tokens_of(answered(model, LAYOUTS["alone"], requests(Sampling(0.8, 40, 0.95, seed=12))))
@@ -151,11 +196,10 @@ def test_the_seed_and_the_temperature_decide_the_tokens(model: str, expected: An
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("backend", ["sim", "sockets", "torch"])
+@pytest.mark.parametrize("backend", sample_of(["sockets", "sim", "torch"]))
 def test_a_follower_gets_every_token_in_order_and_once(model: str, expected: Any, backend: str) -> None:
-    architecture = open_model(model).architecture
-    shape = shape_of_architecture(architecture, "f32", "gpt")
-    limits = EngineLimits(100, architecture.context, architecture.vocabulary, chunk_tokens=4)
+    shape = open_model(model).shape
+    limits = EngineLimits(100, shape.context, shape.vocabulary, chunk_tokens=4)
     setup = Setup(
         model, shape, "f32", "real", LAYOUTS["two stages"], limits, backend != "sim", requests=tuple(requests())
     )
@@ -167,7 +211,7 @@ def test_a_follower_gets_every_token_in_order_and_once(model: str, expected: Any
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("placement", ["alone", "pipeline", "tensor"])
+@pytest.mark.parametrize("placement", sample_of(["pipeline", "alone", "tensor"]))
 def test_smollm2_knows_the_capital_of_france(placement: str) -> None:
     asked = RequestOptions("smollm2", prompt="The capital of France is", max_tokens=2, placement=placement, raw=True)
     try:

@@ -14,18 +14,17 @@ from simcluster.errors import PeerLost
 from simcluster.lm.engine.limits import EngineLimits
 from simcluster.lm.models.open import open_model
 from simcluster.lm.plan.times import Lengths
-from simcluster.lm.request import Request, Sampling, rest
+from simcluster.lm.request import Request, rest
 from simcluster.lm.serving import program
-from simcluster.lm.serving.on_cluster import shape_of_architecture
-from simcluster.lm.serving.replan import recovery_of
+from simcluster.lm.serving.replacement import recovery_of
 from simcluster.lm.serving.run import ServingResult, answer_all
 from simcluster.lm.serving.setup import PlacementLayout, Setup
 from simcluster.topology import Topology, loads
 from tests.lm.models.test_trained import SIZES, folder_of
+from tests.lm.serving.test_equality import PROMPTS, WARM, ruled, tokens_of
+from tests.support.levels import sample_of
 from tests.support.processes import forked_nodes
 
-WARM = Sampling(temperature=0.8, top_k=40, top_p=0.95, seed=11)
-PROMPTS = ([7, 8, 9, 10, 11], [60, 61], [100] * 9)
 LAYOUTS = {
     "alone": PlacementLayout("alone", (1,), (3,)),
     "pipeline and a spare": PlacementLayout("pipeline", (0, 1), (1, 2)),
@@ -46,9 +45,8 @@ def model(tmp_path_factory: pytest.TempPathFactory) -> str:
 
 
 def setup_of(model: str, layout: PlacementLayout, requests: Sequence[Request], backend: str = "sim") -> Setup:
-    architecture = open_model(model).architecture
-    limits = EngineLimits(100, architecture.context, architecture.vocabulary, block_tokens=4, chunk_tokens=4)
-    shape = shape_of_architecture(architecture, "f32", "gpt")
+    shape = open_model(model).shape
+    limits = EngineLimits(100, shape.context, shape.vocabulary, block_tokens=4, chunk_tokens=4)
     recovery = recovery_of(CLUSTER, Lengths(8, 16), 3)
     return Setup(
         model, shape, "f32", "real", layout, limits, backend != "sim", requests=tuple(requests), recovery=recovery
@@ -59,8 +57,11 @@ def requests(count: int = 3) -> list[Request]:
     return [Request(str(i), tuple(prompt), 12 + i, WARM) for i, prompt in enumerate(PROMPTS[:count])]
 
 
-def tokens_of(found: ServingResult) -> dict[str, tuple[int, ...]]:
-    return {name: answer.tokens for name, answer in found.answers.items()}
+def hit(setup: Setup, kind: str, rank: int, **when: float) -> ServingResult:
+    """Answer everything while a fault of that *kind* hits a node."""
+    with simcluster.faults() as plan:
+        getattr(plan, kind)(NAMES[rank], **when)
+        return answer_all(setup, CLUSTER)
 
 
 @pytest.fixture(scope="module")
@@ -77,14 +78,23 @@ def test_an_answer_continues_with_the_same_tokens_on_the_nodes_that_are_left(
     setup = setup_of(model, LAYOUTS[name], requests())
     whole = answer_all(setup, CLUSTER)
     at_s = whole.answers["2"].times_s[5]  # in the middle of every answer
-    with simcluster.faults() as plan:
-        plan.crash(NAMES[lost], at_s=at_s)
-        found = answer_all(setup, CLUSTER)
+    found = hit(setup, "crash", lost, at_s=at_s)
     assert tokens_of(found) == expected
     assert list(found.lost) == [NAMES[lost]]
     if lost in LAYOUTS[name].ranks:
         assert found.answers["2"].times_s[-1] > whole.answers["2"].times_s[-1]  # the caches were filled again
         assert NAMES[lost] not in [use.node for use in found.nodes]
+
+
+@pytest.mark.parametrize("name", ["pipeline", "tensor", "replicas", "one prefills"])
+def test_after_a_loss_the_rest_of_an_answer_obeys_the_same_sampling_rules(name: str, model: str) -> None:
+    """Penalties count the tokens from before the loss, which are then in the prompt of another node."""
+    setup = setup_of(model, LAYOUTS[name], ruled(requests()))
+    whole = answer_all(setup, CLUSTER)
+    for lost in (0, 2):
+        found = hit(setup, "crash", lost, at_s=whole.answers["1"].times_s[4])
+        assert tokens_of(found) == tokens_of(whole)
+        assert list(found.lost) == [NAMES[lost]]
 
 
 @pytest.mark.parametrize("kind", ["crash", "hang", "restart"])
@@ -96,25 +106,24 @@ def test_replicas_that_have_no_request_left_replace_the_first_node(
     setup = setup_of(model, LAYOUTS[name], requests(1))
     times_s = answer_all(setup, CLUSTER).answers["0"].times_s
     for at_s in (times_s[2], (times_s[-2] + times_s[-1]) / 2):
-        with simcluster.faults() as plan:
-            more = {"after_s": times_s[-1]} if kind == "restart" else {}
-            getattr(plan, kind)(NAMES[0], at_s=at_s, **more)
-            found = answer_all(setup, CLUSTER)
+        found = hit(setup, kind, 0, at_s=at_s, **({"after_s": times_s[-1]} if kind == "restart" else {}))
         assert tokens_of(found) == {"0": expected["0"]}
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
     ("name", "lost", "count"),
-    [
-        ("pipeline", 0, 3),
-        ("pipeline", 2, 3),
-        ("pipeline and a spare", 1, 3),
-        ("tensor", 1, 3),
-        ("replicas", 0, 3),
-        ("replicas", 0, 1),
-        ("one prefills", 0, 3),
-    ],
+    sample_of(
+        [
+            ("pipeline", 0, 3),
+            ("pipeline", 2, 3),
+            ("pipeline and a spare", 1, 3),
+            ("tensor", 1, 3),
+            ("replicas", 0, 1),
+            ("one prefills", 0, 3),
+            ("replicas", 0, 3),
+        ]
+    ),
 )
 def test_real_processes_continue_an_answer_when_one_of_them_is_killed(
     name: str, lost: int, count: int, model: str, expected: Any
@@ -153,9 +162,7 @@ def test_replicas_that_are_left_prefill_the_requests_of_the_lost_one_alone(
     """
     setup = setup_of(model, LAYOUTS["replicas"], requests())
     at_s = answer_all(setup, CLUSTER).answers["2"].times_s[5]
-    with simcluster.faults() as plan:
-        plan.crash(NAMES[lost], at_s=at_s)
-        found = answer_all(setup, CLUSTER)
+    found = hit(setup, "crash", lost, at_s=at_s)
     assert tokens_of(found) == expected
     known = sum(time_s <= at_s for time_s in found.answers[str(lost)].times_s) if lost else 0
     own = sum(len(prompt) for place, prompt in enumerate(PROMPTS) if place != lost)
@@ -165,9 +172,7 @@ def test_replicas_that_are_left_prefill_the_requests_of_the_lost_one_alone(
 def test_a_returning_replica_makes_no_other_prefill_again(model: str, expected: Any) -> None:
     setup = setup_of(model, LAYOUTS["replicas"], requests())
     times_s = answer_all(setup, CLUSTER).answers["2"].times_s
-    with simcluster.faults() as plan:
-        plan.restart(NAMES[1], at_s=times_s[2], after_s=times_s[2])
-        found = answer_all(setup, CLUSTER)
+    found = hit(setup, "restart", 1, at_s=times_s[2], after_s=times_s[2])
     assert tokens_of(found) == expected
     assert [use.node for use in found.nodes] == list(NAMES)
     known = sum(time_s <= times_s[2] for time_s in found.answers["1"].times_s)
@@ -187,18 +192,14 @@ def test_a_returning_replica_loads_the_model_before_the_others_wait_for_it(
     setup = setup_of(model, LAYOUTS["replicas"], requests())
     at_s = answer_all(setup, CLUSTER).answers["2"].times_s[2]
     loaded_s.clear()
-    with simcluster.faults() as plan:
-        plan.restart(NAMES[1], at_s=at_s, after_s=at_s)
-        answer_all(setup, CLUSTER)
+    hit(setup, "restart", 1, at_s=at_s, after_s=at_s)
     assert loaded_s == [0.0, 0.0, 0.0, 2 * at_s]  # and the others load nothing again
 
 
 def test_an_engine_on_one_node_goes_on_when_a_node_without_a_part_is_lost(model: str, expected: Any) -> None:
     setup = setup_of(model, LAYOUTS["alone"], requests())
     whole = answer_all(setup, CLUSTER)
-    with simcluster.faults() as plan:
-        plan.crash(NAMES[2], at_s=whole.answers["2"].times_s[5])
-        found = answer_all(setup, CLUSTER)
+    found = hit(setup, "crash", 2, at_s=whole.answers["2"].times_s[5])
     assert tokens_of(found) == expected
     assert found.prefilled == whole.prefilled == sum(map(len, PROMPTS))
 
@@ -209,12 +210,8 @@ def test_arrivals_count_from_the_beginning_on_a_first_node_that_came_late(return
     setup = setup_of(model, LAYOUTS["alone"], [early, late])
     whole = answer_all(setup, CLUSTER)
     at_s = whole.answers["0"].times_s[10]
-    with simcluster.faults() as plan:
-        if returns:
-            plan.restart(NAMES[1], at_s=at_s, after_s=at_s)  # it takes its part again
-        else:
-            plan.crash(NAMES[1], at_s=at_s)  # a node without a part takes over
-        found = answer_all(setup, CLUSTER)
+    # It takes its part again, or a node without a part takes over.
+    found = hit(setup, "restart" if returns else "crash", 1, at_s=at_s, **({"after_s": at_s} if returns else {}))
     assert found.answers["1"].times_s == pytest.approx(whole.answers["1"].times_s)  # long after the loss: on idle nodes
 
 
@@ -222,9 +219,7 @@ def test_arrivals_count_from_the_beginning_on_a_first_node_that_came_late(return
 def test_a_returning_node_takes_its_part_again(model: str, expected: Any) -> None:
     setup = setup_of(model, LAYOUTS["pipeline"], requests())
     times_s = answer_all(setup, CLUSTER).answers["2"].times_s
-    with simcluster.faults() as plan:
-        plan.restart(NAMES[1], at_s=times_s[2], after_s=times_s[2])
-        found = answer_all(setup, CLUSTER)
+    found = hit(setup, "restart", 1, at_s=times_s[2], after_s=times_s[2])
     assert tokens_of(found) == expected
     assert not found.lost
     assert [(use.node, use.layers) for use in found.nodes] == [("n2", 1), ("n0", 1), ("n1", 1)]

@@ -5,18 +5,13 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 
+import httpx
 import pytest
 
-from tests.lm.serving.scripted import Engine, engine, server
-from tests.lm.serving.test_api import ASKED, script
+from tests.lm.serving.scripted import Engine, server
+from tests.lm.serving.test_api import ASKED
 
 openai = pytest.importorskip("openai")
-
-
-@pytest.fixture
-def made() -> Iterator[Engine]:
-    with engine(script) as found:
-        yield found
 
 
 @pytest.fixture
@@ -65,13 +60,30 @@ def test_log_probabilities_become_the_clients_objects(client: openai.OpenAI) -> 
         client.chat.completions.create(**ask | {"top_logprobs": 21})
 
 
+def test_what_is_not_supported_is_asked_for_once(made: Engine) -> None:
+    """The client's default is to send a request again after a status of 500 or more."""
+    asked: list[str] = []
+    with server(made.front) as running:
+        http = httpx.Client(event_hooks={"request": [lambda request: asked.append(request.url.path)]})
+        with openai.OpenAI(base_url=f"{running.url}/v1", api_key="x", http_client=http) as client:
+            with pytest.raises(openai.BadRequestError, match="web_search_options is not supported"):
+                client.chat.completions.create(model="tiny", messages=ASKED, web_search_options={})
+            with pytest.raises(openai.NotFoundError, match="no POST /v1/responses"):
+                client.responses.create(model="tiny", input="x")
+    assert asked == ["/v1/chat/completions", "/v1/responses"]
+
+
 def test_errors_become_the_clients_own(client: openai.OpenAI, made: Engine) -> None:  # type: ignore[name-defined]
     with pytest.raises(openai.NotFoundError, match="no model 'gpt-4'"):
         client.chat.completions.create(model="gpt-4", messages=ASKED)
     with pytest.raises(openai.BadRequestError, match="max_tokens is 0"):
         client.chat.completions.create(model="tiny", messages=ASKED, max_tokens=0)
-    with pytest.raises(openai.APIStatusError, match="n is not supported"):
-        client.chat.completions.create(model="tiny", messages=ASKED, n=2)
+    with pytest.raises(openai.BadRequestError, match="audio is not supported") as refused:
+        client.chat.completions.create(model="tiny", messages=ASKED, audio={"voice": "ash", "format": "wav"})
+    assert (refused.value.param, refused.value.code) == ("audio", "not_supported")
+    with pytest.raises(openai.NotFoundError, match="no POST /v1/embeddings; this server has /v1/chat/completions, "):
+        client.embeddings.create(model="tiny", input="x")
+    assert made.seen == []
     with pytest.raises(openai.AuthenticationError):
         client.with_options(api_key="wrong").models.list()
     made.let(3)

@@ -6,13 +6,13 @@ from itertools import pairwise
 
 import pytest
 
+from simcluster.lm.plan.cluster_model_costs import ClusterModelCosts
 from simcluster.lm.plan.placements import rank
 from simcluster.lm.plan.shape import PRESETS, with_weights
-from simcluster.lm.plan.shelf import ClusterModelCosts
 from simcluster.lm.plan.times import (
     TOKEN_BYTES,
     Lengths,
-    all_reduce,
+    all_reduce_s,
     cycle_s,
     gathered_s,
     hop_s,
@@ -22,7 +22,7 @@ from simcluster.lm.plan.times import (
     told_s,
 )
 from simcluster.lm.request import Request
-from simcluster.lm.serving.placing import layout_of, limits_of
+from simcluster.lm.serving.placement import layout_of, limits_of
 from simcluster.lm.serving.run import answer_all
 from simcluster.lm.serving.setup import PlacementLayout, Setup
 from simcluster.topology import load
@@ -114,10 +114,11 @@ def test_tensor_parallelism_takes_the_time_of_the_closed_form(n: int) -> None:
     cluster = clusters.star(n, 1e7, 1e-4, **devices)
     layout = PlacementLayout("tensor", tuple(range(n)), (6,) * n)
     times_s = timed.run(layout, [Request("0", (0,) * PROMPT, OUTPUT)], cluster).answers["0"].times_s
-    names, reduce = cluster.workers, all_reduce(cluster, cluster.workers)
+    names = cluster.workers
     logits_s = gathered_s(cluster, names, SHAPE.logits_bytes(1, 1 / n))
     for which, took_s in enumerate([times_s[0], *(b - a for a, b in pairwise(times_s))]):
         tokens, context = (PROMPT, 0) if which == 0 else (1, PROMPT + which - 1)
         paces = [pace(devices[name], SHAPE, 1, tokens, context, 1 / n) for name in names]
         ends_s = told_s(cluster, names, TOKEN_BYTES * tokens) + logits_s
-        assert took_s == pytest.approx(tensor_s(SHAPE, paces, reduce, ends_s, tokens), rel=1e-9)
+        reduce_s = all_reduce_s(cluster, names, SHAPE.hidden_bytes(tokens))
+        assert took_s == pytest.approx(tensor_s(SHAPE, paces, reduce_s, ends_s), rel=1e-9)

@@ -10,12 +10,13 @@ import pytest
 import yaml
 
 from simcluster.errors import UsageError
-from simcluster.experiment.needed import needed_memory
+from simcluster.experiment.needed_memory import needed_memory
 from simcluster.experiment.read.read import read_experiment
 from simcluster.lm.plan.shape import PRESETS, ModelShape
 from simcluster.lm.training_plans.plan import PlanRow, TrainingPlan, plan_training
 from simcluster.lm.training_plans.table import lines
 from simcluster.topology import Topology, load, loads
+from tests.support.levels import sample_of
 
 TINY = ModelShape("tiny", 4, 64, 8, 8, 8, 128, 256, False, 4.0)
 
@@ -119,7 +120,7 @@ def test_a_wrong_request_is_refused(shape: ModelShape, samples: int, tokens: int
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", ["smolcluster", "two-sites-wan", "star-8-gigabit"])
+@pytest.mark.parametrize("name", sample_of(["smolcluster", "two-sites-wan", "star-8-gigabit"]))
 @pytest.mark.parametrize("model", ["smollm2", "70b"])
 def test_a_plan_fits_eighty_columns(name: str, model: str) -> None:
     assert max(map(len, lines(plan_training(load(name), PRESETS[model])))) <= 80

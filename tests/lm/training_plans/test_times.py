@@ -10,8 +10,8 @@ import yaml
 
 import simcluster
 from simcluster.lm.training_plans.candidates import defaults
+from simcluster.lm.training_plans.extrapolated_gpt import GptBlocks
 from simcluster.lm.training_plans.model import blocks_of
-from simcluster.lm.training_plans.tall import GptBlocks
 from simcluster.lm.training_plans.times import TIMES, RankGroup, StepTime
 from simcluster.topology import loads
 

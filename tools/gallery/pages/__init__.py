@@ -1,1 +1,1 @@
-"""Screenshots of the pages, of real runs, by a headless browser."""
+"""Screenshots of pages of real runs, taken with a headless browser."""

@@ -1,7 +1,8 @@
-"""`python -m tools.gallery.pages [NAME...]`: photograph the pages again, in a headless Chromium.
+"""`python -m tools.gallery.pages [NAME...]`: take the screenshots again, with a headless Chromium.
 
-Pixels depend on browser and fonts, and some pages show measured times. So a screenshot is not compared: beside it is
-the hash of the scripts, styles and words that its page was made of, and it counts as current while those are the same.
+Pixels depend on the browser and its fonts, and some pages show measured times, so screenshots are
+not compared. Instead, each is stored with a hash of its page's scripts, styles and texts. A
+screenshot is current as long as the hash is.
 """
 
 from __future__ import annotations

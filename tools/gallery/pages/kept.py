@@ -1,4 +1,4 @@
-"""The notes beside the screenshots: what each page was made of when it was photographed."""
+"""Notes on the screenshots: the hash of each page's sources at the time of the screenshot."""
 
 from __future__ import annotations
 
@@ -14,19 +14,23 @@ NOTES = FOLDER / "pages.json"
 
 
 def notes() -> dict[str, Any]:
-    """Return the notes by the name of a screenshot."""
+    """Return screenshot -> its notes."""
     return json.loads(NOTES.read_text(encoding="utf-8")) if NOTES.is_file() else {}
 
 
 def note(name: str, sources_sha256: str, browser: str) -> None:
-    """Keep what the screenshot *name* was made of."""
+    """Store the notes on screenshot *name*: the hash of its page's sources, the browser, and the
+    date.
+    """
     found = {"sources_sha256": sources_sha256, "browser": browser, "made_on": date.today().isoformat()}
     text = json.dumps(dict(sorted((notes() | {name: found}).items())), indent=1)
     NOTES.write_text(text + "\n", encoding="utf-8")
 
 
 def stale() -> list[str]:
-    """Return the names of screenshots that are missing or whose pages have changed since."""
+    """Return the names of screenshots that are missing or do not match the sources of
+    their pages.
+    """
     known = notes()
     return [
         scene.name

@@ -1,4 +1,6 @@
-"""The pages that are photographed: the commands before each, what is done in it, and the files that it is made of."""
+"""The pages to photograph: their sources, the commands to run before, and the actions on
+each page.
+"""
 
 from __future__ import annotations
 
@@ -29,9 +31,11 @@ DRAWN = "document.documentElement.dataset.drawn === 'true'"
 
 @dataclass(frozen=True)
 class Scene:
-    """A picture called *name* of *height* pixels. The page is open in a tab during *shown*, given a directory for runs.
+    """A screenshot called *name*, *height* pixels high.
 
-    *sources* are the directories and files whose scripts, styles and words make the page.
+    *shown* is a context manager that opens the page in a tab. It writes runs to a directory.
+
+    *sources* are the directories and files with the page's scripts, styles and texts.
     """
 
     name: str
@@ -45,13 +49,13 @@ def command(*words: str) -> list[str]:
 
 
 def done(folder: Path, *words: str) -> None:
-    """Run a command of simcluster in *folder* and wait for its end."""
+    """Run a command of simcluster in *folder*, and wait until it exits."""
     subprocess.run(command(*words), cwd=folder, check=True, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
 
 
 @contextmanager
 def running(folder: Path, *words: str) -> Iterator[None]:
-    """A command of simcluster in *folder*, which is ended with the block."""
+    """Run a command of simcluster in *folder* until the end of the block."""
     process = subprocess.Popen(command(*words), cwd=folder, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
     try:
         yield
@@ -89,7 +93,7 @@ def whatif(tab: Page, folder: Path) -> Iterator[None]:
 
 @contextmanager
 def runs(tab: Page, folder: Path) -> Iterator[None]:
-    """Runs of several algorithms, and those of the other pages if these were photographed before."""
+    """Show six runs of different algorithms, and the runs of screenshots that were taken before."""
     for algorithm in ("edp", "local_sgd", "d_psgd", "ssp", "all_reduce_dp", "diloco"):
         done(folder, "run", "quickstart", "--algorithm", algorithm, "--no-report", "--out", f"runs/{algorithm}")
     with served(folder / "runs") as url:
@@ -100,7 +104,7 @@ def runs(tab: Page, folder: Path) -> Iterator[None]:
 
 @contextmanager
 def coordinator(tab: Page, folder: Path) -> Iterator[None]:
-    """A run on sockets in its second half; the page keeps what it has when the run ends."""
+    """Show a run on sockets after 20 seconds of training."""
     done(folder, "key", "cluster.token")
     at = f"127.0.0.1:{free_port()}"
     shape = ["--topology", "thunderbolt-mesh-4", "--backend", "sockets", "--set", "stop.steps=4000"]
@@ -109,7 +113,7 @@ def coordinator(tab: Page, folder: Path) -> Iterator[None]:
         wait_for_url(f"http://{at}/")
         tab.open(f"http://{at}/")
         tab.wait_for("document.querySelectorAll('svg').length > 1")
-        time.sleep(20)  # curves need some history
+        time.sleep(20)  # the curves need some history
         yield
 
 
@@ -132,7 +136,7 @@ def chat(tab: Page, folder: Path) -> Iterator[None]:
 
 
 def wait_for_url(url: str) -> None:
-    """Wait until *url* answers 200. Raises TimeoutError after READY_S."""
+    """Wait until *url* answers with status 200. Raise TimeoutError after READY_S."""
     end_s = time.monotonic() + READY_S
     while time.monotonic() < end_s:
         try:
@@ -161,7 +165,7 @@ SCENES = (
 
 
 def digest(scene: Scene) -> str:
-    """Return the hash of the files that make the page."""
+    """Return the hash of the files that determine the page."""
     found = hashlib.sha256()
     for source in scene.sources:
         place = ROOT / source

@@ -1,1 +1,1 @@
-"""The README's picture: a shelf of hosts, its predicted loss curves, and the measured ones."""
+"""The README's picture: a shelf of hosts, with predicted and measured loss curves."""

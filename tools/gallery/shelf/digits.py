@@ -1,4 +1,7 @@
-"""`mnist_mlp` on a device that takes its time: each gradient ends with a pause, as tools.netns.accelerator explains."""
+"""`mnist_mlp` on a simulated slow device: each gradient includes a pause.
+
+tools.netns.accelerator explains why.
+"""
 
 from __future__ import annotations
 
@@ -25,6 +28,9 @@ def make_workload(*, hidden: int = 64, batch_size: int = 32, learning_rate: floa
 
 
 def _pause(module: nn.Module, _: object) -> None:
-    """An evaluation is off the clock, so it needs no pause."""
+    """Sleep before each forward pass in training.
+
+    An evaluation takes no time in a run, so it does not sleep.
+    """
     if module.training:
         time.sleep(float(os.environ.get(PACE, "0")))

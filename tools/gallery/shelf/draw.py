@@ -1,4 +1,7 @@
-"""Draws the README's picture from docs/figures/data/shelf.json: the hosts and links, and loss curves in seconds."""
+"""Draws the README's picture from docs/figures/data/shelf.json.
+
+It shows hosts, links, and loss curves over time.
+"""
 
 from __future__ import annotations
 
@@ -10,7 +13,10 @@ from tools.gallery.shelf.measure import DATA, SHELF
 from tools.gallery.svg import colour, number, picture, text
 
 WIDTH, HEIGHT = 800.0, 348.0
-LEFT, RIGHT, TOP, BOTTOM = 372.0, 24.0, 62.0, 70.0
+LEFT = 372.0
+RIGHT = 24.0
+TOP = 62.0
+BOTTOM = 70.0
 BOX, PLACES = (114.0, 46.0), {"n0": (76, 96), "n1": (76, 212), "sw": (180, 154), "n2": (272, 154), "n3": (272, 264)}
 RULES = (
     ".host{fill:var(--row);stroke:#4a6fa5;stroke-width:1.5}.switch{fill:var(--row);stroke:var(--faint)}",
@@ -18,9 +24,12 @@ RULES = (
     ".title{font-size:15px;font-weight:600}.leader{stroke:var(--faint);stroke-width:.8;stroke-dasharray:2 3}",
 )
 HEIGHTS = (1.72, 2.32)
-"""Places of the times, in turn, since two that end at about the same time would cover each other."""
+"""Alternating heights of the labels, so that labels of curves with close ends do not overlap."""
 
-LAST_S, MOST_LOSS, STEP_S, STEP_LOSS = 20, 2.5, 5, 0.5
+LAST_S = 20
+MOST_LOSS = 2.5
+STEP_S = 5
+STEP_LOSS = 0.5
 
 
 def x_of(time_s: float) -> float:
@@ -84,7 +93,9 @@ def _axes() -> list[str]:
 
 
 def _curves(index: int, name: str, run: Mapping[str, Any]) -> list[str]:
-    """Return the predicted line, the measured dots, and both times above where they end."""
+    """Return the predicted line, the measured dots, and a label with both times above the
+    last dot.
+    """
     shade = colour(index)
     line = "L".join(f"{number(x_of(time_s))} {number(y_of(loss))}" for time_s, loss in run["predicted"]["curve"])
     parts = [f'<path d="M{line}" fill="none" stroke="{shade}" stroke-width="1.8"/>']
@@ -115,5 +126,5 @@ def _dot_at(x: float, y: float) -> str:
 
 
 def drawn() -> str:
-    """Return the picture of the measurement that is kept."""
+    """Return the picture of the stored measurement."""
     return draw(json.loads(DATA.read_text(encoding="utf-8")))

@@ -1,7 +1,8 @@
-"""Measures the shelf of the README's picture: `python -m tools.gallery.shelf.measure`; it needs root and Linux.
+"""`python -m tools.gallery.shelf.measure`: measures the shelf of the README's picture.
 
-Hosts are network namespaces joined by shaped links, as in tools.netns. The shelf is calibrated, every algorithm is
-predicted on the topology that the calibration wrote, and then run over TCP. The curves go to docs/figures/data.
+The program needs root and Linux. Hosts are network namespaces joined by shaped links, as in
+tools.netns. The program calibrates the shelf, predicts every algorithm on the calibrated topology,
+and then runs it over TCP. It writes the curves to docs/figures/data.
 """
 
 from __future__ import annotations
@@ -59,7 +60,7 @@ def experiment(algorithm: str) -> dict[str, Any]:
 
 
 def curve(run: Run) -> list[list[float]]:
-    """Return (seconds, held-out loss) at rank 0."""
+    """Return the points of a loss curve: [seconds, held-out loss] of each evaluation."""
     rows = run.metrics[run.metrics["name"] == "eval_loss"]
     return [[round(float(s), 4), round(float(loss), 4)] for s, loss in zip(rows["time_s"], rows["value"], strict=True)]
 
@@ -71,7 +72,7 @@ def _about(run: Run) -> dict[str, Any]:
 
 
 def measure(folder: Path) -> dict[str, Any]:
-    """Calibrate, predict and run; return what the picture shows."""
+    """Calibrate, predict and run. Return the curves and numbers that the picture shows."""
     key = make_key(folder)
     found: dict[str, Any] = {}
     with hosts_of(load(SHELF.document())) as hosts:
@@ -94,10 +95,10 @@ def measure(folder: Path) -> dict[str, Any]:
 
 
 def _undisturbed(hosts: Hosts, key: Path, command: list[str]) -> Run:
-    """Run *command* until the machine leaves it alone, at most TRIES times; return the run that it disturbed least.
+    """Run *command* until the machine does not disturb it, at most TRIES times.
 
-    The disturbance is the longest delay of a piece of work that is a pause, as in tools.netns.fidelity. The time of
-    the run plays no part in the choice.
+    Return the least disturbed run. The disturbance of a run is the longest delay of a pause, as in
+    tools.netns.fidelity, so the choice does not depend on the run's own time.
     """
     found: list[tuple[float, Run]] = []
     for _ in range(TRIES):
@@ -106,7 +107,8 @@ def _undisturbed(hosts: Hosts, key: Path, command: list[str]) -> Run:
             launch(hosts, SHELF.nodes, key, *command, "--out", str(out), "--no-report")
             run = load_run(out)
             found.append((stall_s(run, SHELF.nodes), run))
-            assert not run.metrics.empty  # read while its directory is there
+            # Metrics are read lazily, so read them before the directory is removed.
+            assert not run.metrics.empty
         print(f"  {run.summary['elapsed_s']:.2f} s, stood still for {found[-1][0] * 1e3:.0f} ms", flush=True)
         if found[-1][0] <= STALL_S:
             break

@@ -1,1 +1,1 @@
-"""The README's animated terminal: recorded commands, and the picture of them."""
+"""The README's animated terminal: a recording of commands, and its picture."""

@@ -1,7 +1,7 @@
-"""Draws the recorded terminal: commands are typed, outputs follow, and the last picture stays.
+"""Draws the recorded terminal: commands are typed, outputs appear, and the final state stays.
 
-CSS moves everything; a reader who asks for less motion, or a program without animations, sees the last picture at once.
-A wait is shown as long as it took, up to a limit.
+The animation uses CSS. Readers who prefer less motion, and programs without animations, see the
+final state at once. Waits are as long as recorded, up to a limit.
 """
 
 from __future__ import annotations
@@ -15,13 +15,21 @@ from typing import Any, Literal, NamedTuple
 from tools.gallery.svg import number, picture
 from tools.gallery.terminal.record import DATA
 
-WIDTH, LEFT, TOP, ROW, LETTER = 800.0, 18.0, 50.0, 18.5, 7.8
+WIDTH = 800.0
+LEFT = 18.0
+TOP = 50.0
+ROW = 18.5
+LETTER = 7.8
 COLUMNS = 96
 SHOWN = {"compare": 13}
-"""Lines of an output that are shown, by command; an ellipsis stands for the rest."""
+"""Command -> the number of lines of its output that are shown before an ellipsis."""
 
-TYPED_S, PAUSE_S, WAIT_S = 0.035, 0.6, 3.0
-"""Seconds for a letter, seconds before a command, and the longest wait for its output."""
+TYPED_S = 0.035
+PAUSE_S = 0.6
+WAIT_S = 3.0
+"""Seconds for a typed letter and before each command, and the longest wait for a
+command's output.
+"""
 
 RULES = (
     'text{font:13px ui-monospace,SFMono-Regular,Menlo,Consolas,"DejaVu Sans Mono",monospace;white-space:pre}',
@@ -35,7 +43,10 @@ KEY = "The same weights to the bit"
 
 
 class Row(NamedTuple):
-    """A line of the terminal, which appears at *at_s*; one that is typed takes a while."""
+    """A line of the terminal, which appears at *at_s*.
+
+    If it is a command, its typing begins then.
+    """
 
     words: str
     at_s: float
@@ -43,7 +54,7 @@ class Row(NamedTuple):
 
 
 def rows(commands: Sequence[Mapping[str, Any]]) -> list[Row]:
-    """Return what the terminal shows of *commands*, and when."""
+    """Return the lines that the terminal shows for *commands*."""
     found: list[Row] = []
     at_s = 0.0
     for one in commands:
@@ -89,7 +100,10 @@ def _row(index: int, row: Row) -> str:
 
 
 def _typing(shown: Sequence[Row]) -> list[str]:
-    """Return a rule per command: what covers it moves to the right, letter by letter, and is gone."""
+    """Return the CSS rules for typing.
+
+    A cover over each command moves to the right, letter by letter, and then disappears.
+    """
     rules = []
     for index, row in enumerate(shown):
         if row.kind == "command":
@@ -101,5 +115,5 @@ def _typing(shown: Sequence[Row]) -> list[str]:
 
 
 def drawn() -> str:
-    """Return the picture of the recording that is kept."""
+    """Return the picture of the stored recording."""
     return draw(json.loads(DATA.read_text(encoding="utf-8")))

@@ -1,4 +1,7 @@
-"""Records the README's terminal: `python -m tools.gallery.terminal.record` runs the commands and keeps their output."""
+"""`python -m tools.gallery.terminal.record`: records the commands of the README's terminal.
+
+The recording keeps their output and the time that each command takes.
+"""
 
 from __future__ import annotations
 
@@ -26,7 +29,7 @@ COMMANDS = (
 
 
 def record(command: str, folder: Path) -> dict[str, Any]:
-    """Run *command* in *folder*; return it with its output and the seconds it took."""
+    """Run *command* in *folder*. Return the command, its output, and its duration."""
     name, *words = shlex.split(command)
     full = [sys.executable, "-m", name, *words]
     environment = {**os.environ, "PYTHONPATH": str(ROOT), "COLUMNS": "96"}

@@ -1,1 +1,1 @@
-"""Serving, predicted against measured: real nodes over shaped links, with accelerators that take their time."""
+"""Serving, predicted and measured: real nodes, shaped links, and pauses as accelerators."""

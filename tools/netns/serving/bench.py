@@ -1,4 +1,7 @@
-"""One network: links calibrated by `simcluster calibrate`, devices by answers of each node alone; then loads on it."""
+"""Measurements and predictions of loads on one network, after its calibration.
+
+`simcluster calibrate` measures the links. Requests to each node alone yield its device.
+"""
 
 from __future__ import annotations
 
@@ -22,15 +25,18 @@ from tools.netns.hosts import Hosts
 from tools.netns.serving.scenarios import ACCELERATORS, LOADS, Placed
 from tools.netns.trial import PACED, launch
 
-PROBES, OUTPUT = (32, 224), 16
-"""Tokens of the prompts that each node answers alone, in turn, and of the answers."""
+PROBES = (32, 224)
+OUTPUT = 16
+"""Prompt lengths for calibrating a device, and the length of the answers, in tokens."""
 
-TURNS, APART_S = 4, 3.0
+TURNS = 4
+APART_S = 3.0
+"""How often a node answers each prompt, and the seconds between two requests."""
 
 
 @dataclass(frozen=True)
 class Times:
-    """Medians of a load's latencies, in seconds."""
+    """The median latencies of a load, in seconds."""
 
     ttft_s: float
     tpot_s: float
@@ -38,7 +44,7 @@ class Times:
 
 @dataclass(frozen=True)
 class Bench:
-    """A network that is up, the *folder* of its files, and the *model*'s folder."""
+    """A running network. *folder* has its files, and *model* is the model's folder."""
 
     placed: Placed
     hosts: Hosts
@@ -51,7 +57,10 @@ class Bench:
         return shape_of(str(self.model / "config.json"))
 
     def calibrated(self) -> Path:
-        """Return the topology file with measured links and devices; measurements that are there already stay."""
+        """Return the topology file with the measured links and devices.
+
+        Each is measured only once.
+        """
         links, whole = (self.folder / f"{self.placed.network.name}-{kind}.yaml" for kind in ("links", "measured"))
         if not links.is_file():
             words = ("calibrate", str(self._topology()), "--out", str(links), "--workload", "none")
@@ -63,24 +72,30 @@ class Bench:
         return whole
 
     def predict(self, words: str) -> Times:
-        """Return the times of a load in the simulator, on the calibrated topology."""
+        """Simulate the load called *words* on the calibrated topology. Return its times."""
         served = BenchTarget(str(self.model / "config.json"), placement=str(self._pipeline()))
         return times_of(bench_cluster(served, load(self.calibrated()), LOADS[words].offered()).answers)
 
     def measure(self, words: str, repeat: int) -> Times:
-        """Return the times of a load on the network; what is there already is not made again."""
-        asked, out = LOADS[words], self.folder / f"{self.placed.network.name}, {words}, {repeat}.json"
+        """Return the times of the load called *words* on the network.
+
+        Measure them unless they are stored.
+        """
+        options = LOADS[words]
+        out = self.folder / f"{self.placed.network.name}, {words}, {repeat}.json"
         if not out.is_file():
-            lengths = ("--prompt-tokens", asked.prompt_tokens, "--output-tokens", asked.output_tokens)
-            numbers = ("--rate", str(asked.rate), "--requests", str(asked.requests), *lengths)
+            lengths = ["--prompt-tokens", options.prompt_tokens]
+            lengths += ["--output-tokens", options.output_tokens]
+            numbers = ("--rate", str(options.rate), "--requests", str(options.requests), *lengths)
             out.write_text(self._serve(self._pipeline(), *numbers))
         found = json.loads(out.read_text())
         assert found["failed"] == 0, found["errors"]
         return Times(found["ttft_s"]["median"], found["tpot_s"]["median"])
 
     def _device(self, name: str) -> dict[str, str]:
-        """Return the numbers of a node's device, from the median times of its answers alone."""
-        trace, out = self.folder / "probes.csv", self.folder / f"{self.placed.network.name}-{name}.csv"
+        """Return the keys of a node's device, fitted to the median times of its answers."""
+        trace = self.folder / "probes.csv"
+        out = self.folder / f"{self.placed.network.name}-{name}.csv"
         probes = [PROBES[turn % 2] for turn in range(2 * TURNS)]
         rows = [(turn * APART_S, "m", prompt, OUTPUT, prompt + OUTPUT, "") for turn, prompt in enumerate(probes)]
         trace.write_text("\n".join(",".join(map(str, row)) for row in [COLUMNS, *rows]))
@@ -122,10 +137,13 @@ class Bench:
 
 
 def fitted(shape: ModelShape, short_s: float, long_s: float, token_s: float) -> tuple[float, float, float]:
-    """Return (FLOPs per second, bytes per second, overhead in seconds) of a device with these TTFTs and this TPOT.
+    """Return (FLOPs per second, bytes per second, overhead in seconds) that explain the times of a
+    node.
 
-    A prompt takes its FLOPs and overheads, so that two lengths give both; a token, its bytes and overheads. A node
-    alone has two pieces of work for each, layers and logits, and an overhead for either.
+    *short_s* and *long_s* are its TTFTs for prompts of PROBES tokens, *token_s* is its TPOT. The
+    time of a prompt consists of FLOPs and overheads, so two lengths determine both. The time of a
+    token consists of bytes and overheads. A node alone has two pieces of work, layers and logits,
+    each with an overhead.
     """
     short, longer = (shape.layers * shape.layer_cost(1, prompt, 0).flops for prompt in PROBES)
     flops_per_s = (longer - short) / (long_s - short_s)
@@ -137,6 +155,6 @@ def fitted(shape: ModelShape, short_s: float, long_s: float, token_s: float) -> 
 
 
 def times_of(answers: Sequence[AnsweredRequest]) -> Times:
-    """Return the medians of *answers*, of which none failed."""
+    """Return the medians of *answers*. None of them may have failed."""
     assert not any(one.error for one in answers)
     return Times(median(one.ttft_s for one in answers), median(one.tpot_s for one in answers if one.tpot_s is not None))

@@ -1,7 +1,8 @@
-"""`python -m tools.netns.serving.paced node ...`: simcluster with stages that take an accelerator's time.
+"""`python -m tools.netns.serving.paced node ...`: simcluster with pauses instead of computations.
 
-All hosts share the cores of one machine, so the device is a pause: as long as an accelerator with the FLOPs and bytes
-per second in the environment would compute or read, and hidden from the simulator. Tokens and streams are zeros.
+All hosts share the cores of one machine, so a pause takes the time of an accelerator with the FLOPs
+and bytes per second in the environment. The simulator does not know these numbers. Tokens and
+streams are zeros.
 """
 
 from __future__ import annotations
@@ -20,11 +21,12 @@ from tools.netns.accelerator import PACE
 
 
 class PacedStage(stage.RealStage):
-    """The stage of a share of a model, with pauses in the place of its work."""
+    """A stage that pauses instead of computing its share of a model."""
 
     def __init__(self, share: Any, *about: Any) -> None:
         super().__init__(share, *about)
-        self.choose, self._ends = _zeros, share.ends
+        self.choose = _zeros
+        self._ends = share.ends
 
     def forward(self, batch: EngineBatch, inputs: Tensor) -> Tensor:
         flops_per_s, bytes_per_s = map(float, os.environ[PACE].split(","))

@@ -1,24 +1,29 @@
-"""Which networks, accelerators and loads serving is held against."""
+"""The networks, accelerators and loads for which predictions of serving are measured."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from simcluster.lm.load.asked import LoadOptions
-from simcluster.lm.models.architecture import Architecture
+from simcluster.lm.load.load_options import LoadOptions
 from tools.netns.scenarios import Network
 
-MODEL = Architecture(8, 256, 8, 4, 32, 704, 256, 1024, gated=True, tied=False, rope_base=1e4)
-"""Small, so that hosts load it at once; a token's stream is 1 kB, a prompt's 256."""
+MODEL: Mapping[str, object] = {
+    "num_hidden_layers": 8, "hidden_size": 256, "num_attention_heads": 8, "num_key_value_heads": 4, "head_dim": 32,
+    "intermediate_size": 704, "vocab_size": 256, "max_position_embeddings": 1024,
+}  # fmt: skip
+"""A small model that loads at once.
+
+The stream takes 1 kB per token, and up to 256 kB per prompt.
+"""
 
 ACCELERATORS: Mapping[str, tuple[float, float]] = {"n0": (5e9, 450e6), "n1": (4e9, 600e6), "n2": (6e9, 500e6)}
-"""Node -> FLOPs and bytes per second of its pauses."""
+"""Node -> (FLOPs per second, bytes per second) of the accelerator that its pauses imitate."""
 
 
 @dataclass(frozen=True)
 class Placed:
-    """A network, and the layers of each node of its pipeline, in order."""
+    """A network with a pipeline: node -> number of its layers, in order."""
 
     network: Network
     layers: Mapping[str, int]
@@ -42,4 +47,7 @@ LOADS = {
     "busy": LoadOptions(3.0, 60, prompt_tokens="32", output_tokens="16"),
     "busy, long prompts": LoadOptions(1.5, 40, prompt_tokens="uniform:32:224", output_tokens="uniform:8:24"),
 }
-"""Words for a load -> the load. Its requests are far apart, or queue and share batches."""
+"""Name of a load -> its options.
+
+Some loads keep requests apart; in others they queue and are batched.
+"""

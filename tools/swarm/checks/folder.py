@@ -1,4 +1,6 @@
-"""Invariants of what a run leaves: a whole folder, nothing half-written, checkpoints that can be read."""
+"""Invariants of a run's folder: it is complete, has no half-written file, and its files can be
+read.
+"""
 
 from __future__ import annotations
 
@@ -11,11 +13,11 @@ from tools.swarm.checks.outcome import Found
 from tools.swarm.play import Played
 
 CONFIGS_READ = 8
-"""One seed in this many has its config.yaml read: that takes as long as half a run."""
+"""One seed in this many has its config.yaml read, since that takes half as long as a run."""
 
 
 def check_folder(played: Played) -> Found:
-    """Whether the folder of *played* is whole."""
+    """Yield each broken invariant of the folder of *played*."""
     folder = played.folder
     missing = [name for name in NEEDED if not (folder / name).is_file()]
     if missing:
@@ -28,7 +30,7 @@ def check_folder(played: Played) -> Found:
         run = load_run(folder)
         if played.record is not None and len(run.metrics) != sum(len(node.metrics) for node in played.record.nodes):
             yield "the folder is whole", "metrics.parquet has other rows than the run noted"
-        run.trace  # noqa: B018  # it is read, or raises
+        run.trace  # noqa: B018  # reading the trace raises if it is damaged
         if played.case.seed % CONFIGS_READ == 0 and run.config["seed"] != played.case.document.get("seed", 0):
             yield "the folder is whole", "config.yaml is that of another run"
         if played.is_done and not run.weights():

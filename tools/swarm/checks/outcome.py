@@ -1,4 +1,4 @@
-"""Invariants of how a run ends: as promised, with a typed error, without a node that is lost unplanned."""
+"""Invariants of a run's end: its outcome is as promised, its error typed, and each loss planned."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ from tools.swarm.play import Played
 from tools.swarm.promise import must_be_done, only_serves, serves_any, trains, way_of
 
 Found = Iterator[tuple[str, str]]
-"""(invariant, how it is broken)."""
+"""(invariant, description of how it is broken)."""
 
 
 def check_outcome(played: Played, hits: Hits) -> Found:
-    """Whether *played* may end as it did."""
+    """Yield each broken invariant of the end of *played*."""
     error = played.error
     for words in played.counted.said:
         yield "nothing is only logged", words
@@ -64,7 +64,8 @@ def _check_done(played: Played, hits: Hits) -> Found:
             if name not in lost and name not in hits.comers:
                 yield "a dead node is lost", f"{name} crashed, and lost are {played.lost}"
     trained = trains(played.case, hits) or "restarts" in summary
-    steps = max(summary["steps"], summary.get("updates", 0))  # a server that is left alone trains on
+    # A server continues to train even without workers.
+    steps = max(summary["steps"], summary.get("updates", 0))
     if hits.plan.time_s is None and trained and steps < (least := _least_steps(played.case, hits)):
         yield "all steps are done", f"{steps}, and at least {least} of {hits.plan.steps}"
     if hits.plan.time_s is None and not serves_any(played.case, _did_their_part(played, hits)):
@@ -82,9 +83,10 @@ def _check_done(played: Played, hits: Hits) -> Found:
 
 
 def _came_in_time(played: Played, hits: Hits) -> Iterator[tuple[str, float]]:
-    """Yield (name, time) of each node that joins a re-forming run once, and has asked to be let in before its end.
+    """Yield (name, time) of each node that joins a re-forming run once, early enough to be let in.
 
-    Its first message takes two latencies, as docs/faults.md says. A quarter of the run is for jitter and full links.
+    Its first message takes two latencies, as docs/faults.md says. A join in the last quarter of the
+    run does not count, since jitter and full links may delay the node.
     """
     others = [fault for fault in hits.happened if not isinstance(fault, (Restart, Join))]
     if others or "restarts" in played.summary or way_of(played.case, hits) != "re-forms":
@@ -101,7 +103,9 @@ def _came_in_time(played: Played, hits: Hits) -> Iterator[tuple[str, float]]:
 
 
 def _forgot(played: Played, hits: Hits) -> str:
-    """Return how the model of a server's earlier life is missing from the result, or nothing."""
+    """Return a description if the result lacks what a restarted server had trained,
+    otherwise "".
+    """
     if played.record is None:
         return ""  # real nodes leave no record of an earlier life
     server = played.record.nodes[0]
@@ -117,7 +121,7 @@ def _forgot(played: Played, hits: Hits) -> str:
 
 
 def _did_their_part(played: Played, hits: Hits) -> list[str]:
-    """The nodes that were there to the end, or were lost after the last of their steps."""
+    """Return the nodes that survived, or were lost only after their last step."""
     least = _least_steps(played.case, hits)
     metrics = simcluster.load_run(played.folder).metrics
     far = set(metrics[metrics["step"] >= least]["node"])
@@ -125,14 +129,18 @@ def _did_their_part(played: Played, hits: Hits) -> list[str]:
 
 
 def _least_steps(case: Case, hits: Hits) -> int:
-    """By epochs, a group that is formed again has other steps; an update that takes the gradients of all comes less
-    often if some of them are missing.
+    """Return the minimum number of steps of a run that ends well.
+
+    If it stops after epochs, a group that re-forms has another number of steps. If ranks are
+    missing, updates that need a number of gradients happen less often.
     """
     if "steps" not in hits.plan.document["stop"]:
         return 1
-    if case.algorithm == "edp" and case.settings.get("push") == "weights":  # one version for as many of its own steps
+    # A server's own steps count as one version per push interval.
+    if case.algorithm == "edp" and case.settings.get("push") == "weights":
         return hits.plan.steps // case.settings.get("pull_interval", 1)
-    if "concurrency" in case.settings and only_serves(case):  # a round may be any worker's, and a lost one's as well
+    # A round may be that of any worker, even a lost one.
+    if "concurrency" in case.settings and only_serves(case):
         workers = len(case.workers) - 1
         places = min(case.settings["concurrency"], workers)
         return 1 if hits.happened else hits.plan.steps * places // workers
@@ -141,7 +149,7 @@ def _least_steps(case: Case, hits: Hits) -> int:
 
 
 def _stands_badly(played: Played, hits: Hits) -> str:
-    """Return the fault of the node whose weights and loss are the run's, or nothing."""
+    """Return what is wrong with the weights of the run, which one of its nodes provides, or ""."""
     summary = played.summary
     living = [node for name, node in summary["nodes"].items() if name not in played.lost]
     left = {node["weights_sha256"] for node in living}
@@ -150,7 +158,7 @@ def _stands_badly(played: Played, hits: Hits) -> str:
         return f"weights {stands} are those of no node that is left"
     initial = hits.plan.workload.replica(0, len(summary["nodes"]), hits.plan.seed, steps=1).weights_sha256()
     meets_first = played.case.algorithm == "easgd" and hits.plan.steps == 1  # the centre moves towards x before x moves
-    # Where the time ends a run, a node that was there from the start need not have come to a step.
+    # If a limit on time ends the run, even a node that was there from the start may have no step.
     late = all(node.get("incarnation") for node in living if node["weights_sha256"] == stands)
     if stands == initial and left != {initial} and (hits.plan.time_s is None or late) and not meets_first:
         return "it has the initial weights, and others have trained"

@@ -1,4 +1,6 @@
-"""Invariants of what is counted: samples against counts of the swarm's own, bytes against each other."""
+"""Invariants of counts: samples against independent counts, and bytes sent against bytes
+received.
+"""
 
 from __future__ import annotations
 
@@ -8,11 +10,14 @@ from tools.swarm.play import Played
 from tools.swarm.promise import restores_bits
 
 COUNTED = ("sync_ps", "k_sync", "ssp", "softsync", "k_async", "edp")
-"""Their servers count the gradients that they applied, each of a batch."""
+"""Algorithms with servers that count the gradients that they apply.
+
+Each gradient is of one batch.
+"""
 
 
 def check_samples(played: Played, before: Played, hits: Hits) -> Found:
-    """*before* is the undisturbed run."""
+    """Yield each broken invariant of the sample counts. *before* is the undisturbed run."""
     samples, record = played.summary.get("samples"), played.record
     if samples is None or record is None:
         return
@@ -24,14 +29,16 @@ def check_samples(played: Played, before: Played, hits: Hits) -> Found:
         draws = played.counted.draws[-1]
         if not draws * least <= samples["used"] + samples["lost"] <= draws * most:
             yield "drawn = used + lost", f"{draws} batches of {least} to {most} drawn, {samples}"
-    server_lives = played.case.workers[0] not in hits.gone  # one that comes back counts from nothing
+    # A restarted server counts from zero.
+    server_lives = played.case.workers[0] not in hits.gone
     is_counted = played.case.algorithm in COUNTED and _are_batches(played)
     if is_counted and played.is_done and not began_again and server_lives:
         applied = max((value for _, _, value in played.values("applied")), default=0.0)
         if not applied * least <= samples["used"] <= applied * most:
             yield "used = applied", f"{applied:g} batches of {least} to {most} applied, {samples}"
     by_time = hits.plan.time_s is not None
-    is_forgotten = len(played.case.workers) == 1 and bool(hits.comers)  # no peer has its state
+    # No other rank has the lost state.
+    is_forgotten = len(played.case.workers) == 1 and bool(hits.comers)
     if began_again and not is_forgotten and played.is_done and restores_bits(played.case, hits) and not by_time:
         expected = before.summary.get("samples", {}).get("used")
         if not played.lost and not played.summary.get("regroups") and samples["used"] != expected:
@@ -39,7 +46,10 @@ def check_samples(played: Played, before: Played, hits: Hits) -> Found:
 
 
 def check_bytes(played: Played) -> Found:
-    """Check that all bytes that arrived were sent; the backend checks its own account."""
+    """Check that the bytes that arrived or were dropped are at most the bytes sent.
+
+    The backend also checks its own count.
+    """
     if played.record is None:
         return
     sent = sum(node.bytes_sent for node in played.record.nodes)
@@ -50,14 +60,14 @@ def check_bytes(played: Played) -> Found:
 
 
 def _are_batches(played: Played) -> bool:
-    """Whether what a server applies is a gradient of one batch."""
+    """Return whether the server applies gradients, each of one batch, and not weights."""
     return played.case.settings.get("push", "gradients") == "gradients"
 
 
 def sizes_of(played: Played) -> tuple[int, int]:
-    """Return the least and the most samples of a batch."""
+    """Return (the smallest, the largest) batch size."""
     sizes = played.case.batch_sizes
-    if not sizes:  # they depend on devices
+    if not sizes:  # sizes depend on the devices
         assert played.plan is not None
         sizes = sorted(played.plan.workload.batch_sizes)
     return sizes[0], sizes[-1]

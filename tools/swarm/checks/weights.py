@@ -1,4 +1,4 @@
-"""Invariants of what was trained: survivors agree, bits are those promised, losses are finite, staleness is bounded."""
+"""Invariants of training: equal replicas, the promised bits, finite losses, bounded staleness."""
 
 from __future__ import annotations
 
@@ -16,13 +16,16 @@ from tools.swarm.play import Played
 from tools.swarm.promise import are_unequal, is_exact, restores_bits
 
 CLOSE = 1e-9
-"""For sums in another order, of float64."""
+"""The relative tolerance for sums of float64 in a different order."""
 OFF = 40.0
-"""Loss by the square of weights, about 1 for inputs without their mean; 300 with it."""
+"""The limit on the loss relative to the weights' square.
+
+The ratio is about 1 if the model subtracts the mean of the inputs, and about 300 otherwise.
+"""
 
 
 def check_weights(played: Played, before: Played, hits: Hits) -> Found:
-    """*before* is the undisturbed run."""
+    """Yield each broken invariant of the weights. *before* is the undisturbed run."""
     if not played.is_done:
         return
     assert played.record is not None
@@ -46,7 +49,7 @@ def check_weights(played: Played, before: Played, hits: Hits) -> Found:
 
 
 def agrees(algorithm: str) -> bool:
-    """Whether all ranks are claimed to end with the same weights."""
+    """Return whether *algorithm* claims that all ranks end with the same weights."""
     claim = claim_about(algorithm)
     return claim is not None and bool(claim.replicas_agree)
 
@@ -56,7 +59,7 @@ def _agreement(played: Played, before: Played, hits: Hits) -> Found:
     if not agrees(case.algorithm) or len(set(_digests(before, before.record.nodes))) > 1:  # type: ignore[union-attr]
         return
     if case.algorithm in ("k_async", "ssp") and hits.of(Restart, Join):
-        return  # a late comer has batches left when the others have none
+        return  # a rank that joins late still has batches when the others have none
     assert played.record is not None
     nodes = [node for node in played.record.nodes if node.name not in played.lost]
     for number in {node.group_number for node in nodes}:
@@ -71,7 +74,7 @@ def _digests(played: Played, nodes: list[NodeRecord]) -> Iterator[str]:
 
 
 def same_bits(played: Played, hits: Hits) -> bool:
-    """Whether the weights are promised to be those of the undisturbed run."""
+    """Return whether the weights must have the same bits as those of the undisturbed run."""
     if not is_exact(played.case):
         return not hits.happened and "restarts" not in played.summary
     began_again = "restarts" in played.summary and not played.summary.get("regroups")
@@ -79,17 +82,19 @@ def same_bits(played: Played, hits: Hits) -> bool:
 
 
 def _same_slope(played: Played, hits: Hits) -> bool:
-    """Whether a run whose gradients are all the same must end with the weights of the undisturbed one."""
+    """Return whether a run with equal gradients must end with the weights of the
+    undisturbed run.
+    """
     case = played.case
     if case.is_noisy:
-        return False  # the noise of each rank is another one
+        return False  # each rank draws different noise
     if are_unequal(hits) and hits.may_be_lost:
-        return False  # d_psgd scales each step by its share of the joined batch
+        return False  # d_psgd scales each step by the rank's share of the samples
     if not is_exact(case) or case.settings.get("compression", "none") != "none" or "epochs" in case.document["stop"]:
         return False
     if case.algorithm == "streaming_diloco" and played.summary.get("regroups"):
-        return False  # a fragment that was under way is dropped, and with it a step of the outer optimizer
-    # Without a rank, the shares of sgp's others are unequal: their mean is promised, not what each of them has.
+        return False  # a fragment in flight is dropped, and with it a step of the outer optimizer
+    # After the loss of a rank, the shares of sgp's other ranks differ: only their mean is promised.
     return not (case.algorithm in ("k_async", "ssp", "easgd", "sgp") and hits.may_be_lost)
 
 
@@ -107,7 +112,7 @@ def _final(played: Played) -> dict[str, torch.Tensor]:
 
 
 def check_judged(played: Played, hits: Hits) -> Found:
-    """The loss is that of the weights: both are of the node that stands for the run."""
+    """Check that the run's loss belongs to its weights. One node provides both."""
     summary = played.summary
     if played.case.is_normed:
         yield from _normed(played)
@@ -120,7 +125,10 @@ def check_judged(played: Played, hits: Hits) -> Found:
 
 
 def _normed(played: Played) -> Found:
-    """Check that the running mean is that of the data, by the loss; final weights have none."""
+    """Check that the running mean is the data's mean.
+
+    The final weights do not contain the running mean, so the check uses the loss.
+    """
     weights = torch.cat([part.flatten() for part in _final(played).values()])
     squares = float(weights.square().sum())
     if not bool((weights == 1).all()) and squares * OFF + 1 < played.summary["loss"]:
@@ -131,7 +139,10 @@ def _normed(played: Played) -> Found:
 
 
 def _staleness(played: Played) -> Found:
-    """Of what was applied; a server that rejects records what was too stale as well, but does not apply it."""
+    """Check that the staleness of applied pushes is within its bound.
+
+    A server also records the staleness of pushes that it rejects, which has no bound.
+    """
     settings = played.case.settings
     bound = settings.get("max_staleness")
     assert played.record is not None

@@ -1,4 +1,4 @@
-"""Draws a case from a seed, without its faults: what runs where, on what, for how long."""
+"""Draws a case without its faults from a seed: algorithm, topology, workload and stop."""
 
 from __future__ import annotations
 
@@ -18,23 +18,29 @@ FEATURES: Final = dict.fromkeys((
     "slope", "digits", "impatience", "several threads", "many nodes", "odd shapes", "normed", "global draws",
     "sizes by node", "joins beside losses",
 ))  # fmt: skip
-"""Parts of a case. Each seed omits a random part of them: with everything at once, much is never met alone."""
+"""Features that a case may have.
+
+Each seed omits some at random, because many would never occur alone if all were possible at once.
+"""
 
 OMITTED: Final = 0.4
 LAYERED: Final = ("pipeline", "tensor_parallel")
-"""They cut a model of layers, which is that of digits."""
+"""Algorithms that split a model by its layers. The swarm trains mnist_mlp with them."""
 
 OVERLAPPING: Final = "streaming_diloco"
-"""Its collectives overlap. Where a peer takes little unread, they may block each other: docs/network.md."""
+"""An algorithm with overlapping collectives.
+
+With a small inbox they may block each other: see docs/network.md.
+"""
 
 SIZES: Final = (1, 2, 3, 4, 5, 6, 7, 8)
 SHARES: Final = (2, 14, 30, 30, 12, 6, 2, 4)
 MOST: Final = 12
-"""Nodes of a few cases."""
+"""The maximum number of nodes, which few cases have."""
 
 
 def draw_case(seed: int) -> Case:
-    """The case of *seed*, without faults."""
+    """Return the case of *seed*, without faults."""
     dice = Dice(seed)
     features = dice.some("features", FEATURES, OMITTED)
     algorithm = dice.pick("algorithm", sorted(ALGORITHMS))
@@ -68,7 +74,7 @@ def draw_case(seed: int) -> Case:
     if "regroup off" in features and dice.chance("regroup", 0.2):
         document["regroup"] = False
     if is_uneven and facts.in_step and dice.chance("sizes stay", 0.8):
-        document["regroup"] = False  # else faults that may lose a node are refused
+        document["regroup"] = False  # otherwise, faults that may lose a node would be refused
     if dice.chance("judged once", 0.5):
         document["evaluate_every"] = 100_000
     return Case(seed, document, _options(dice.below("options"), features))
@@ -100,9 +106,12 @@ def _workers(topology: dict[str, Any]) -> list[str]:
 
 
 def _sizes(dice: Dice, names: list[str], chosen: dict[str, Any], facts: Facts) -> dict[str, Any]:
-    """Batch sizes by node: equal ones, and where averages weigh by samples also others, or shares by speed."""
+    """Return batch sizes by node.
+
+    They may differ only if the algorithm weighs averages by samples.
+    """
     form = "equal" if facts.evenly(chosen) else dice.pick("form", ("equal", "unequal", "by speed"))
-    least = 4  # a batch of one has no deviation
+    least = 4  # batch normalisation needs more than one sample
     if form == "by speed":
         return {"batch_size": {"total": least * len(names) + dice.whole("more", 0, 9), "by": "device"}}
     if form == "unequal":

@@ -1,4 +1,7 @@
-"""Draws a fault plan for a case whose undisturbed run is known: random moments and nasty ones, random kinds."""
+"""Draws a fault plan for a case, from the times of its undisturbed run.
+
+Kinds and moments are random, and some moments are known to be critical.
+"""
 
 from __future__ import annotations
 
@@ -17,24 +20,27 @@ OF_GROUPS: Final = ("partition", "reset")
 LOSING: Final = ("crash", "restart", "leave", "hang")
 KINDS: Final = (*OF_NODES, *OF_LINKS, *OF_GROUPS)
 DEAD_S: Final = 5.0
-"""The default of *dead_s*."""
+"""The default of the backend's *dead_s*."""
 
 MOMENTS: Final = ("anywhere", "zero", "together", "boundary", "soon after", "last step", "after the end")
 OFTEN: Final = (8, 1, 1, 2, 3, 2, 1)
 OFTEN_BY_TIME: Final = (6, 1, 1, 2, 3, 5, 0)
-"""How often each is drawn, the second where the time ends the run: nothing happens after that, and much just before."""
+"""The weights of MOMENTS for a case with a limit on its time.
+
+In such a case nothing happens after the end, and many faults come just before it.
+"""
 
 
 @dataclass(frozen=True)
 class Clock:
-    """When things happen in an undisturbed run: its end, and the ends of steps."""
+    """The times of an undisturbed run: its end, and the ends of its steps."""
 
     end_s: float
     steps_s: Sequence[float]
 
 
 def kinds_of(case: Case) -> list[str]:
-    """The kinds of the faults of *case*, which do not depend on how its undisturbed run goes."""
+    """Return the kinds of faults to draw for *case*. They do not depend on its undisturbed run."""
     dice = Dice(case.seed, "faults")
     known = KINDS if case.document["topology"]["links"] else OF_NODES
     if len(case.workers) == 1:
@@ -50,7 +56,9 @@ def kinds_of(case: Case) -> list[str]:
 
 
 def draw_faults(case: Case, clock: Clock) -> Case:
-    """*case* with faults, and with the patience that they are drawn for."""
+    """Return *case* with faults, and perhaps with a short `dead_s`, to which their lengths are
+    scaled.
+    """
     dice = Dice(case.seed, "faults")
     features = _features(case)
     dead_s = DEAD_S
@@ -68,10 +76,12 @@ def _features(case: Case) -> set[str]:
 
 
 class _Drawer:
-    """The faults of one plan, one after the other."""
+    """A drawer of the faults of one plan, one after the other."""
 
     def __init__(self, case: Case, clock: Clock, dead_s: float) -> None:
-        self.case, self.clock, self.dead_s = case, clock, dead_s
+        self.case = case
+        self.clock = clock
+        self.dead_s = dead_s
         self._by_time = "time" in case.document["stop"]
         self.faults: list[dict[str, Any]] = []
         self._last_s = 0.0
@@ -80,14 +90,16 @@ class _Drawer:
         fault: dict[str, Any] = {"kind": kind}
         if kind in OF_NODES:
             workers = self.case.workers
-            # The first stands for the run, if the time that is left lets it train.
+            # With a limit on time, hit the first worker more often: if it has had time to train, it
+            # represents the run.
             fault["node"] = dice.pick("node", workers, [3, *[1] * (len(workers) - 1)] if self._by_time else None)
             if kind == "join" and any(fault.items() <= other.items() for other in self.faults):
-                return  # a node joins once
+                return  # a node joins only once
         elif kind in OF_LINKS:
             ends = dice.pick("link", self.case.document["topology"]["links"])["between"]
             fault["link"] = "-".join(ends)
-            full = kind != "bandwidth"  # half duplex is one medium
+            # A half-duplex link is one medium, so its bandwidth has no direction.
+            full = kind != "bandwidth"
             if full and dice.chance("one way", 0.3):
                 fault["towards"] = dice.pick("towards", ends)
         else:
@@ -121,7 +133,7 @@ class _Drawer:
         return _short(end_s * (dice.uniform("late", 1.0, 1.5) if after else dice.uniform("share", 0.0, 1.0)))
 
     def _rest(self, dice: Dice, kind: str) -> dict[str, Any]:
-        """Return the settings of *kind* besides a target and a moment."""
+        """Return the keys of a fault of *kind*, except its kind, target and moment."""
         end_s = self.clock.end_s
         if kind in ("crash", "join"):
             return {}
@@ -152,7 +164,9 @@ class _Drawer:
         return lasts | ({"down": dice.uniform("down", 0.1, 0.9)} if dice.chance("share", 0.5) else {})
 
     def _silence(self, dice: Dice) -> dict[str, Any]:
-        """How long a hang or a cut lasts: shorter than a node is waited for, longer, or for ever."""
+        """Return the length of a hang or a cut: shorter than `dead_s`, longer, or none
+        for forever.
+        """
         form = dice.pick("form", ("short", "long", "ever"), (5, 3, 2))
         if form == "ever":
             return {}
@@ -174,5 +188,5 @@ class _Drawer:
 
 
 def _short(time_s: float) -> float:
-    """Of few digits, so that it can be read."""
+    """Return *time_s* rounded to four digits so that it is easy to read."""
     return float(f"{time_s:.4g}")

@@ -1,4 +1,4 @@
-"""Draws settings of an algorithm from its signature: small rounds, bounded numbers, every choice."""
+"""Draws settings of an algorithm from its signature: short rounds, bounded numbers, all choices."""
 
 from __future__ import annotations
 
@@ -37,14 +37,20 @@ RANGES: dict[str, Callable[[Dice, int], Any]] = {
     "outer_learning_rate": lambda dice, size: dice.uniform("value", 0.1, 1.0),
     "server_learning_rate": lambda dice, size: dice.uniform("value", 0.1, 1.0),
 }
-"""By name, where the type does not say enough."""
+"""Name of a setting -> a function that draws it, for settings with a type that sets no range."""
 
 SHORT = {"interval": 2, "warmup": 2}
-"""Rounds that a run of few steps has at all; what these settings are if nothing else is drawn."""
+"""Name of a setting -> its value unless one is drawn.
+
+The values are small, so that even a run of few steps has rounds.
+"""
 
 
 def draw_settings(dice: Dice, algorithm: str, size: int, varied: bool) -> dict[str, Any]:
-    """Settings of *algorithm* for *size* ranks: the defaults with short rounds, or *varied*."""
+    """Return settings of *algorithm* for *size* ranks.
+
+    They are defaults with short rounds. If *varied*, some of them are random.
+    """
     function = ALGORITHMS[algorithm]
     hints = get_type_hints(function, include_extras=True)
     drawn: dict[str, Any] = {}
@@ -58,7 +64,7 @@ def draw_settings(dice: Dice, algorithm: str, size: int, varied: bool) -> dict[s
             if value is not None:
                 drawn[name] = value
     if algorithm == "pipeline" and size > 1 and drawn.get("schedule") == "interleaved":
-        del drawn["schedule"]  # two stages a rank, and the model has three layers
+        del drawn["schedule"]  # it needs two stages per rank, and the model has only three layers
     return drawn
 
 

@@ -1,4 +1,7 @@
-"""Draws a topology: shipped or made here, unequal nodes, stragglers, unequal links, jitter, losses, small inboxes."""
+"""Draws a topology, shipped or generated.
+
+A generated one may have unequal nodes and links, stragglers, jitter, loss and small inboxes.
+"""
 
 from __future__ import annotations
 
@@ -14,7 +17,7 @@ from tools.swarm.draw.dice import Dice
 
 SHAPES = ("star", "complete", "ring", "chain", "tree", "two sites", "shipped")
 SHIPPED = {4: "thunderbolt-mesh-4", 5: "smolcluster", 6: "two-sites-wan", 8: "star-8-gigabit"}
-"""By the number of their workers."""
+"""Number of workers -> name of the shipped topology of that size."""
 ODD: Final[dict[str, Callable[[int, Dice], Any]]] = {
     "lollipop": lambda size, dice: networkx.lollipop_graph(max(size // 2, 3), size - max(size // 2, 3)),
     "barbell": lambda size, dice: networkx.barbell_graph(max(size // 3, 2), size - 2 * max(size // 3, 2)),
@@ -26,7 +29,11 @@ ODD: Final[dict[str, Callable[[int, Dice], Any]]] = {
     ),
     "in parts": lambda size, dice: networkx.disjoint_union(networkx.path_graph(size - 2), networkx.path_graph(2)),
 }
-"""Graphs of four nodes and more; workers forward what is not theirs. Those in parts are refused."""
+"""Shape -> a function that makes a graph of at least four workers, which forward messages for
+others.
+
+A run on the disconnected graph must be refused.
+"""
 IN_PARTS: Final = "in-parts"
 STAR_OF_SWITCHES: Final = "star of switches"
 ODD_SHAPES: Final = (STAR_OF_SWITCHES, *ODD)
@@ -57,7 +64,7 @@ INBOXES = ("64 B", "1 kB", "16 kB")
 
 
 def draw_topology(dice: Dice, size: int, features: set[str]) -> dict[str, Any]:
-    """*size* workers, with the *features* of a case."""
+    """Return a topology of *size* workers. *features* says which properties it may have."""
     shape = dice.pick("shape", SHAPES, (4, 4, 1, 1, 2, 1, 1))
     if shape == "shipped" and size in SHIPPED:
         return _shipped(SHIPPED[size])
@@ -88,7 +95,7 @@ def _shipped(name: str) -> dict[str, Any]:
 
 
 def _pairs(dice: Dice, shape: str, names: list[str]) -> tuple[list[tuple[str, str]], list[str]]:
-    """(what links join, switches) of a *shape*."""
+    """Return (pairs of nodes that a link joins, names of switches) for *shape*."""
     if shape in ODD:
         graph = ODD[shape](len(names), dice)
         places = dict(zip(sorted(graph), dice.sample("places", names, len(names)), strict=True))

@@ -1,4 +1,4 @@
-"""Which ranks an event of the clock can affect."""
+"""The ranks that an event of the clock can affect."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from simcluster.payload import Message
 from simcluster_backends.sim.loop.callbacks import Timer, owner_of_task
 from simcluster_backends.sim.network.flow import Flow
-from simcluster_backends.sim.network.service import VirtualService
+from simcluster_backends.sim.network.virtual_service import VirtualService
 from simcluster_backends.sim.stream import Stream
 from simcluster_backends.sim.transit import Transit
 
@@ -17,9 +17,11 @@ if TYPE_CHECKING:
 
 
 def woken_by(loop: SimLoop, event: Any, limit_B: int) -> int | None:
-    """Return the rank that *event* wakes up: it ends a sleep or work, or a message arrives. None for other events.
+    """Return the rank that *event* wakes up, if it does nothing else.
 
-    *limit_B*: the room of an inbox, without that for messages that are yet to be sent.
+    Such an event ends a sleep or a piece of work, or is the arrival of a message. Return None for
+    other events. *limit_B* is the capacity of an inbox, minus the bytes of the messages that held
+    ranks have yet to send.
     """
     argument: Any = getattr(event, "argument", None)
     callback: Any = getattr(event, "callback", None)
@@ -35,13 +37,16 @@ def woken_by(loop: SimLoop, event: Any, limit_B: int) -> int | None:
 
 
 def ends_of(event: Any) -> Collection[int]:
-    """Return the sender and the receiver if *event* is the end of a message alone on its path; else nothing."""
+    """Return (sender, receiver) if *event* is the end of a message's injection, else ().
+
+    Only a message that no full channel slows has such an event.
+    """
     flow = getattr(event, "argument", None)
     stream = getattr(flow.on_done, "__self__", None) if isinstance(flow, Flow) else None
     return (stream.sender.rank, stream.receiver.rank) if isinstance(stream, Stream) else ()
 
 
 def has_flows(queue: Iterable[Any]) -> bool:
-    """Return whether an event of *queue* is the end of a flow."""
+    """Return whether an event in *queue* is the end of a flow."""
     kinds = Flow, VirtualService
     return any(isinstance(getattr(event, "argument", None), kinds) and not event.cancelled for *_, event in queue)

@@ -1,9 +1,11 @@
-"""The order of ranks that leave computed rounds at one time, as in the simulation.
+"""The order in which ranks leave computed rounds at the same time, as in a simulation.
 
-Events of one time come in the order of the events that set them. A rank begins a round at its entry, when its message
-has left, which its beginning of the round before set, or when a message arrives, which its departure set.
+Events at the same time happen in the order of the events that set them. One of three events begins
+a rank's round: its entry; the departure of its message, an event that was set when the rank began
+the previous round; or the arrival of a message, an event that was set by the message's departure.
 
-With more than MOST messages, finding this would take as long as computing the rounds: there ranks go on in rank order.
+With more than MOST messages, finding this order would take as long as computing the rounds. Then
+ranks with the same time continue in rank order.
 """
 
 from __future__ import annotations
@@ -18,28 +20,34 @@ from simcluster.rounds import NO_RANK
 from simcluster_backends.sim.lookahead.sizes import messages_B
 
 if TYPE_CHECKING:
-    from simcluster_backends.sim.lookahead.course import Course, RoundTimes
     from simcluster_backends.sim.lookahead.paths import Floats, Ints
+    from simcluster_backends.sim.lookahead.schedule_times import Course, RoundTimes
 
 MOST = 2**20
 
 Origins: TypeAlias = NDArray[np.float64]
-"""Rows by rank, for the event that begins its round: when that was set, when the event that set it was, the place
-of this one among its like, and the round of the message that came, counted from 1, or 0.
+"""The event that begins each rank's round; one column per rank.
+
+The rows are: the time at which that event was set; the time at which its setter, the event that set
+it, was set itself; a number that orders the setters with the same two times; and the round, counted
+from 1, of the message that arrived, or 0 if no message did.
 """
 
 
 def leaving_order(course: Course, over: int, starts_s: Floats, entered: Ints) -> list[int]:
-    """Return the ranks in their order of beginning round *over*, at *starts_s*; *entered* has that of their entries.
+    """Return the ranks in the order in which they begin round *over*, at *starts_s*.
 
-    Not exact: a departure and an arrival of one time that were set at one time.
+    *entered* lists the ranks in order of entry. The order of a departure and an arrival is not
+    exact if they have the same time and were set at the same time.
     """
     if over * len(starts_s) > MOST or len(np.unique(starts_s)) == len(starts_s):
         order: list[int] = np.argsort(starts_s, kind="stable").tolist()
         return order
     origins = np.zeros((4, len(starts_s)))
     origins[2][entered] = course.ranks
-    departed, last, arriving = origins[2], None, origins
+    departed = origins[2]
+    last = None
+    arriving = origins
     for run in course.runs(0, over + 1):
         if last is not None and course.may_fill:
             origins = _with_room(course, last, run.leg.to, origins, arriving)
@@ -51,15 +59,19 @@ def leaving_order(course: Course, over: int, starts_s: Floats, entered: Ints) ->
 
 
 def _next(run: RoundTimes, origins: Origins, departed: Floats) -> tuple[Origins, Floats, Origins]:
-    """Return the origins of the ranks' next beginnings, the order of their last messages that took time to leave, and
-    the origins of the arrivals of their messages.
+    """Return *origins* and *departed* of the next round, and the origins of arrivals in *run*.
 
-    The second is *departed* in a round of start messages, which leave at the same event.
+    *departed* orders the last messages that took time to leave. A round does not change
+    *departed* if none of its messages takes time.
     """
-    starts_s, left_s, came_s, source = run.starts_s, run.left_s, run.came_s, run.leg.source
+    starts_s = run.starts_s
+    left_s = run.left_s
+    came_s = run.came_s
+    source = run.leg.source
     set_s, before_s, place, came_in = origins
     began = _places(came_in, place, before_s)
-    own, takes_time = np.zeros(len(source)), left_s > starts_s
+    own = np.zeros(len(source))
+    takes_time = left_s > starts_s
     departed = _places(began, set_s) if takes_time.any() else departed
     leaving = np.where(takes_time, (starts_s, set_s, began, own), origins)
     arriving = np.where(takes_time, (left_s, starts_s, departed, own), (left_s, set_s, departed, own))
@@ -70,9 +82,10 @@ def _next(run: RoundTimes, origins: Origins, departed: Floats) -> tuple[Origins,
 
 
 def _with_room(course: Course, last: RoundTimes, to: Ints, origins: Origins, arriving: Origins) -> Origins:
-    """Return the *origins* of the messages of the round after *last*, in which ranks send *to* others.
+    """Return *origins* of the round after *last*, in which each rank r sends to rank *to[r]*.
 
-    A message to a full inbox begins when the one before is taken. That is as it arrives, before the receiver continues.
+    A message to a full inbox leaves only when the receiver takes the previous message. That happens
+    when the previous message arrives, before the receiver continues.
     """
     fills = messages_B(course.rounds, last.number, course.ranks) >= course.limit_B
     again = fills & (to == last.leg.to) & (to != NO_RANK)
@@ -81,7 +94,7 @@ def _with_room(course: Course, last: RoundTimes, to: Ints, origins: Origins, arr
 
 
 def _is_later(keys: Iterable[Floats], others: Iterable[Floats]) -> NDArray[np.bool_]:
-    """Return where *keys* sort after *others*, the first one first."""
+    """Return, per rank, whether *keys* sort after *others*. The first key is the primary one."""
     later, is_same = np.zeros(1, dtype=np.bool_), np.ones(1, dtype=np.bool_)
     for mine, other in zip(keys, others, strict=True):
         later, is_same = later | (is_same & (mine > other)), is_same & (mine == other)
@@ -89,7 +102,8 @@ def _is_later(keys: Iterable[Floats], others: Iterable[Floats]) -> NDArray[np.bo
 
 
 def _places(*keys: Floats) -> Floats:
-    """Return numbers that sort the ranks as *keys* do, the last one first."""
+    """Return numbers that sort the ranks as *keys* do. The last key is the primary one."""
+    # Drop keys that are equal for all ranks. Often only one is left, and can be returned unsorted.
     keys = tuple(key for key in keys if (key != key[0]).any()) or keys[:1]
     if len(keys) == 1:
         return keys[0]

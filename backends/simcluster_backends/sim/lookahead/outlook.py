@@ -15,28 +15,28 @@ if TYPE_CHECKING:
     from simcluster.rounds import Rounds
 
 MOST = 32
-"""The most outlooks that are kept."""
+"""The maximum number of outlooks in the cache."""
 
 SAMPLED = 64
-"""The most rounds whose messages are counted; of a longer schedule half as many or more, evenly spread."""
+"""The maximum number of rounds in which messages are counted; longer schedules are sampled."""
 
 
 class FirstActs(NamedTuple):
-    """By rank: whether it *waits* for a message before it sends one, or its first message *takes time* to leave."""
+    """The first act of each rank: it *waits* for a message, or it sends one that *takes_time*."""
 
     waits: NDArray[np.bool_]
     takes_time: NDArray[np.bool_]
 
 
 class Outlook(NamedTuple):
-    """The first acts of the ranks of a schedule, and the messages of a round, on average."""
+    """The first acts of ranks in a schedule, and the average number of *messages* per round."""
 
     firsts: FirstActs
     messages: float
 
 
 class Outlooks:
-    """The outlooks of schedules, each made once; after MOST of them all are forgotten."""
+    """A cache of the outlooks of schedules. When it is full (MOST), it is emptied."""
 
     def __init__(self) -> None:
         self._known: dict[Hashable, Outlook] = {}
@@ -52,8 +52,9 @@ class Outlooks:
 
 
 def firsts_of(rounds: Rounds, size: int, begin: int = 0) -> FirstActs:
-    """Return what each of *size* ranks does first in *rounds*, from number *begin* on."""
-    ranks, idle = np.arange(size), np.ones(size, dtype=np.bool_)
+    """Return the first act of each of *size* ranks in *rounds*, from round *begin* on."""
+    ranks = np.arange(size)
+    idle = np.ones(size, dtype=np.bool_)
     waits, takes_time = np.zeros(size, dtype=np.bool_), np.zeros(size, dtype=np.bool_)
     for number in range(begin, rounds.count):
         sends, receives = rounds.to(number, ranks) != NO_RANK, rounds.source(number, ranks) != NO_RANK
@@ -66,8 +67,9 @@ def firsts_of(rounds: Rounds, size: int, begin: int = 0) -> FirstActs:
 
 
 def messages_of(rounds: Rounds, size: int) -> float:
-    """Return how many messages a round of *rounds* has among *size* ranks, on average."""
+    """Return the average number of messages per round of *rounds* among *size* ranks."""
     if rounds.is_constant:
         return size
-    ranks, numbers = np.arange(size), range(0, rounds.count, 1 + rounds.count // SAMPLED)
+    ranks = np.arange(size)
+    numbers = range(0, rounds.count, 1 + rounds.count // SAMPLED)
     return sum(np.count_nonzero(rounds.to(number, ranks) != NO_RANK) for number in numbers) / max(1, len(numbers))

@@ -17,18 +17,18 @@ if TYPE_CHECKING:
     from simcluster_backends.sim.streams import Streams
 
 Floats: TypeAlias = NDArray[np.float64]
-"""A number for each rank: most often when it begins a round, in seconds."""
+"""A number per rank, most often the time in seconds at which the rank begins a round."""
 
 Ints: TypeAlias = NDArray[np.int64]
 
 NO_CHANNEL = 0
-"""The number that fills up the rows of shorter paths."""
+"""The channel number that pads the rows of shorter paths."""
 
 
 class Wires(NamedTuple):
-    """The path from each rank, by rank; row r of *channels* has the numbers of the channels of r's path.
+    """The path of each rank's message; row r of *channels* has the channel numbers of r's path.
 
-    A rank that sends nothing has no channels, and a path that takes no time.
+    The path of a rank that sends nothing has no channels and takes no time.
     """
 
     rates_Bps: Floats
@@ -37,29 +37,34 @@ class Wires(NamedTuple):
 
 
 def outside(to: Ints, ranks: Ints, size: int) -> Ints:
-    """Return where each of *size* ranks sends; *to* has the receivers of *ranks*, as places in that."""
+    """Return the receiver of each of *size* ranks, NO_RANK for those that send nothing.
+
+    *to* has the receivers of *ranks*, as indices into *ranks*."""
     everywhere = np.full(size, NO_RANK)
     everywhere[ranks] = np.where(to == NO_RANK, NO_RANK, ranks[to])
     return everywhere
 
 
 class Paths:
-    """The paths between *ranks*, of *size* in all, as they are at this instant, for messages that share no channel.
+    """The paths that messages between *ranks* take at this instant if they share no channel.
 
-    Those ranks are numbered from 0 on here, in their order.
+    *size* is the number of ranks in the cluster. Arrays have an entry per rank of *ranks*.
     """
 
     def __init__(self, size: int, streams: Streams, routes: ChannelRoutes, ranks: Ints) -> None:
-        self._size, self._streams, self._ranks = size, streams, ranks
-        self._numbers: dict[int, int] = {}  # by id, only for membership tests: ids determine no order
+        self._size = size
+        self._streams = streams
+        self._ranks = ranks
+        self._numbers: dict[int, int] = {}  # id of channel -> its number; no order depends on ids
         self._spokes: Spokes | None = routes.spokes if streams.limit_B and not streams.gated else None
         channels = (*self._spokes.up, *self._spokes.down) if self._spokes is not None else ()
         self._is_free = not any(channel.demands for channel in channels)
 
     def wires(self, to: Ints) -> Wires | None:
-        """Return the paths from each rank r to rank *to[r]*, if that is not NO_RANK.
+        """Return the path from each rank r to rank *to[r]*, unless *to[r]* is NO_RANK.
 
-        None if two share a channel, or one carries other traffic or does not bound a message.
+        Return None if two paths share a channel, if a channel carries other traffic, if more than
+        bandwidth and latency affects a message, or if a path does not bound the rate of a message.
         """
         if not self._is_free:
             return None
@@ -72,7 +77,8 @@ class Paths:
         return Wires(found.rates_Bps[self._ranks], found.latencies_s[self._ranks], found.channels[self._ranks])
 
     def _along_spokes(self, spokes: Spokes, to: Ints) -> Wires | None:
-        ranks, idle = np.arange(len(to)), to == NO_RANK
+        ranks = np.arange(len(to))
+        idle = to == NO_RANK
         rates_Bps, latencies_s = spokes.wires(to)
         if np.isinf(rates_Bps[~idle]).any():
             return None
@@ -92,7 +98,7 @@ class Paths:
             if not stream.is_plain:
                 return None
             route = stream.way.route
-            rate_Bps = route.bound_Bps  # of a message alone on its route, as FairShare.join finds it
+            rate_Bps = route.bound_Bps  # for a message alone on its route, as in FairShare.join
             for channel, use in route.uses:
                 number = self._number(channel)
                 if number in crossed or channel.demands:

@@ -20,7 +20,7 @@ def bodies_B(rounds: Rounds, number: int, ranks: Ints) -> Any:
 
 
 def header_B(rounds: Rounds, number: int, elements: int) -> int:
-    """Return the bytes of the header of a message of tensors of *elements*."""
+    """Return the bytes of the header of a message with tensors of *elements* elements."""
     hollow = torch.empty(elements, dtype=rounds.vector.dtype, device="meta")  # `new_empty` takes five times as long
     return sizes_of(rounds.tag(number), Payload((hollow,) * rounds.tensors(number)))[0]
 
@@ -38,12 +38,13 @@ def messages_B(rounds: Rounds, number: int, ranks: Ints) -> Any:
 
 
 def sent_ahead_B(rounds: Rounds) -> int:
-    """Return the most bytes that a rank may have sent to one that has not entered *rounds*, before its last message.
+    """Return the maximum number of bytes sent by a rank to another that has not entered *rounds*.
 
-    Only around a ring does a rank send more than one message to a rank from which it has received none.
+    The last message does not count. Only around a ring does a rank send more than one message to a
+    rank from which it has received none.
     """
     if not rounds.is_constant:
         return 0
-    elements = int(rounds.elements(0, 0)) + 1  # parts differ by one at most
+    elements = int(rounds.elements(0, 0)) + 1  # parts differ by at most one element
     body_B = elements * rounds.tensors(0) * rounds.vector.element_size()
     return (rounds.count - 1) * (body_B + header_B(rounds, 0, elements))

@@ -1,4 +1,4 @@
-"""The traffic of computed rounds in the nodes' records."""
+"""Enter the traffic of computed rounds in the nodes' records."""
 
 from __future__ import annotations
 
@@ -12,20 +12,21 @@ from simcluster_backends.sim.lookahead.paths import outside
 from simcluster_backends.sim.lookahead.sizes import messages_B
 
 if TYPE_CHECKING:
-    from simcluster_backends.sim.lookahead.course import Course, CourseLeg
     from simcluster_backends.sim.lookahead.paths import Floats, Ints
+    from simcluster_backends.sim.lookahead.schedule_times import Course, CourseLeg
     from simcluster_backends.sim.members import Members
     from simcluster_backends.sim.streams import Streams
 
 
 FEW = 4096
-"""The most messages that are recorded one by one: more would take longer to record than to compute."""
+"""The maximum number of messages recorded one by one: recording is slower than computing."""
 
 
 def record(course: Course, over: int, ends_s: Floats, members: Members, streams: Streams, group: Ints) -> None:
-    """Record the traffic of the first *over* rounds of *course*, which end at *ends_s*, of the ranks in *group*.
+    """Record the first *over* rounds of *course*, which end at *ends_s*, for the ranks in *group*.
 
-    FEW messages are recorded as they are without being computed; more of them by path.
+    Up to FEW messages are recorded one by one, as in a simulation. More messages are recorded as
+    one sum per path.
     """
     if is_by_message(course, over):
         _record_each(course, over, members, streams, group)
@@ -37,14 +38,15 @@ def record(course: Course, over: int, ends_s: Floats, members: Members, streams:
 
 
 def is_by_message(course: Course, over: int) -> bool:
-    """Return whether the messages of the first *over* rounds of *course* are recorded one by one, in their order."""
+    """Return whether messages of the first *over* rounds of *course* are recorded one by one."""
     return over * len(course.ranks) <= FEW
 
 
 def _record(
     course: Course, leg: CourseLeg, stop: int, stops_s: Floats, members: Members, streams: Streams, group: Ints
 ) -> None:
-    rounds, count = course.rounds, stop - leg.first
+    rounds = course.rounds
+    count = stop - leg.first
     sent_B = np.zeros(len(leg.to), dtype=np.int64)
     for number in range(leg.first, stop):
         sent_B += messages_B(rounds, number, course.ranks)
@@ -64,7 +66,9 @@ def _record(
 
 
 def _record_each(course: Course, over: int, members: Members, streams: Streams, group: Ints) -> None:
-    rounds, entered_s, spans = course.rounds, course.starts_s(0), list[Any]()
+    rounds = course.rounds
+    entered_s = course.starts_s(0)
+    spans = list[Any]()
     for number, leg, starts_s, left_s, came_s, _ in course.runs(0, over):
         tag = rounds.tag(number)
         since_s = entered_s if number < rounds.gathering else starts_s
@@ -82,8 +86,8 @@ def _record_each(course: Course, over: int, members: Members, streams: Streams, 
                 recorder.sent(to_rank, out_B)
                 spans.append((recorder, "send", start_s, out_s, to_rank, tag, out_B))
         if number + 1 == rounds.gathering:
-            spans.reverse()  # of messages that are there when a rank begins, it takes the last round's first
-            spans.sort(key=itemgetter(3, 1))  # by the end, "recv" first
+            spans.reverse()  # a rank takes waiting messages of the last round first
+            spans.sort(key=itemgetter(3, 1))  # sort by end time, "recv" first
         if number + 1 >= rounds.gathering:
             for recorder, *span in spans:
                 recorder.span(*span)
@@ -91,8 +95,9 @@ def _record_each(course: Course, over: int, members: Members, streams: Streams, 
 
 
 def _noted(leg: CourseLeg, sent_B: Ints, members: Members, streams: Streams, group: Ints) -> tuple[Ints, Ints]:
-    """Note what each rank sends in the streams; return its receiver and its sender as ranks of the cluster."""
-    to, all_sent_B = outside(leg.to, group, len(members)), np.zeros(len(members), dtype=np.int64)
+    """Note the bytes that each rank sends; return receivers and senders as ranks of the cluster."""
+    to = outside(leg.to, group, len(members))
+    all_sent_B = np.zeros(len(members), dtype=np.int64)
     all_sent_B[group] = sent_B
     streams.note_computed(to, all_sent_B)
     return to[group], outside(leg.source, group, len(members))[group]

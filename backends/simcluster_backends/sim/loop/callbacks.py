@@ -1,4 +1,4 @@
-"""The entries of the simulated loop's queue, ready callbacks and timers; those of suspended owners are held back."""
+"""Ready callbacks and timers of the simulated loop, held back while their owner is suspended."""
 
 from __future__ import annotations
 
@@ -20,15 +20,15 @@ owner_of_task: contextvars.ContextVar[object] = contextvars.ContextVar("owner_of
 
 
 class Timer(asyncio.TimerHandle):
-    """A timer that can cancel its alarm."""
+    """A timer handle with its *alarm* in the clock's queue, which is cancelled with the timer."""
 
     __slots__ = ("alarm",)
     alarm: Alarm
-    _context: contextvars.Context  # asyncio.Handle's
+    _context: contextvars.Context  # an attribute of asyncio.Handle
 
     def run(self, _: asyncio.AbstractEventLoop) -> None:
         if not self._cancelled:
-            if RANKS.live:
+            if RANKS.live:  # each rank has its own random generators
                 RANKS.enter(self._context.get(of_rank))
             self._run()
 
@@ -50,27 +50,15 @@ class Handle(msgspec.Struct, eq=False):
     def cancelled(self) -> bool:
         return self.dropped
 
-    def run(self, loop: asyncio.AbstractEventLoop) -> None:
-        if self.dropped:
-            return
-        if RANKS.live:
-            RANKS.enter(self.context.get(of_rank))
-        try:
-            self.context.run(self.callback, *self.args)
-        except (SystemExit, KeyboardInterrupt):
-            raise
-        except BaseException as error:
-            loop.call_exception_handler({"message": f"exception in {self.callback!r}", "exception": error})
-
     def owner(self) -> object:
         return self.context.get(owner_of_task)
 
 
 def answer_next(ready: deque[Any], future: asyncio.Future[T], result: T) -> None:
-    """Set the *result* of *future*, and let the one task that awaits it run before all else that is *ready*."""
+    """Set the *result* of *future*; the one task that awaits it runs before all else in *ready*."""
     if not future.done():
         future.set_result(result)
-        ready.appendleft(ready.pop())
+        ready.appendleft(ready.pop())  # set_result has appended the callback that wakes the task
 
 
 class FrozenCallbacks:
@@ -89,7 +77,7 @@ class FrozenCallbacks:
         self._ready.extend(self.held.pop(owner, ()))
 
     def holds(self, callback: Any) -> bool:
-        """Hold *callback* if its owner is suspended."""
+        """Hold *callback* back if its owner is suspended; return whether it is held."""
         held = self.held.get(callback.owner())
         if held is None:
             return False

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import gc
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator, Iterator
 from contextlib import contextmanager
 from heapq import heappop, heappush
 from itertools import count
@@ -12,28 +12,35 @@ from typing import Any
 
 import msgspec
 import simpy
+from simpy.core import EmptySchedule, StopSimulation
+from simpy.events import NORMAL, URGENT, Event, EventPriority, Process
 
 RARELY = (100_000, 50, 50)
-"""Messages and flows form no cycles, and searching many young objects for them costs a third of the time."""
+"""Garbage collection thresholds for a run: messages and flows form no cycles to be collected.
+
+With Python's defaults, the collector's searches of young objects take a third of a run's time.
+"""
 
 
 GAP = 2**32
-"""More than the alarms that are set in place of one number: see `Clock.keep_place`."""
+"""The number of alarm numbers that `Clock.keep_place` reserves: more than will ever be used."""
 
 
 class Endless(Exception):
-    """The limit of callbacks without progress was reached; *at_once*: all of them at one instant."""
+    """A limit on callbacks, network changes or restarts without progress was reached.
 
-    def __init__(self, *, at_once: bool = False) -> None:
+    *why* says what went on, and *at_once* that the limit was reached within a single instant.
+    """
+
+    def __init__(
+        self, why: str = "no work done and nothing recorded for a long time", *, at_once: bool = False
+    ) -> None:
         self.at_once = at_once
-        super().__init__(at_once)
+        super().__init__(why)
 
 
 class Alarm(msgspec.Struct, eq=False):
-    """The smallest entry of SimPy's queue: one callback at one time, which can be cancelled.
-
-    Only `Clock.advance` can run it; the queue may also hold SimPy's own events.
-    """
+    """The smallest entry of the clock's queue: one callback at one time, which can be cancelled."""
 
     callback: Callable[[Any], object]
     argument: Any
@@ -41,88 +48,166 @@ class Alarm(msgspec.Struct, eq=False):
 
 
 class Clock(simpy.Environment):
-    """A SimPy environment that schedules at absolute times: now + (when - now) need not equal when.
+    """A SimPy environment with alarms and SimPy's events in one queue of its own.
 
-    If set, *gather* is called before each event; if it returns False, what has become ready runs before that. *settle*
-    is called once nothing more happens at this instant: for work done once per instant rather than once per event.
+    The order is time, then SimPy's priority (an alarm's is normal), then the order of scheduling.
+    Alarms are set at absolute times: now + (when - now) need not equal when.
+
+    If *gather* is set, it is called before each event; if it returns False, ready callbacks run
+    before that event. *settle* is called once nothing more happens at this instant, for work that
+    is done once per instant rather than once per event. *handle* runs each of SimPy's events.
     """
 
     gather: Callable[[], bool] | None = None
     settle: Callable[[], object] | None = None
 
+    def __init__(self, initial_time: float = 0.0) -> None:
+        super().__init__(initial_time)
+        self.now_s = initial_time
+        self.queue: list[tuple[float, int, int, Any]] = []
+        self.numbers = count()  # of the next entries; entries at one time happen in this order
+        self.handle: Callable[[Event], object] = self.happen
+        self._is_handling = False
+        self.resumed: Generator[Event, Any, Any] | None = None  # of the process that ran last
+
+    @property
+    def now(self) -> float:
+        return self.now_s
+
     def alarm_at(self, when: float, callback: Callable[[Any], object], argument: Any = None) -> Alarm:
-        """Call *callback* with *argument* at *when*, or now if that is past."""
+        """Set an alarm that calls *callback* with *argument* at *when*, or now if that is past."""
         alarm = Alarm(callback, argument)
-        queue: list[Any] = self._queue  # holds alarms besides SimPy's events
-        now = self._now
-        heappush(queue, (when if when > now else now, 1, next(self._eid), alarm))
+        now = self.now_s
+        heappush(self.queue, (when if when > now else now, NORMAL, next(self.numbers), alarm))
         return alarm
 
     def add_alarm(self, when: float, alarm: Alarm) -> None:
-        """Ring *alarm* at *when*, which is not past."""
-        queue: list[Any] = self._queue
-        heappush(queue, (when, 1, next(self._eid), alarm))
+        """Schedule *alarm* for *when*, which must not be past."""
+        heappush(self.queue, (when, NORMAL, next(self.numbers), alarm))
 
-    def next_alarm_s(self) -> float:
-        """Return the time of the next event, inf if there is none."""
+    def schedule(self, event: Event, priority: EventPriority = NORMAL, delay: float = 0.0) -> None:
+        """Schedule *event* after *delay* seconds. After an infinite delay, it never happens."""
+        if not delay >= 0.0:  # a time that is not a number would have no place in the queue
+            raise ValueError(f"a delay of {delay}")
+        if delay < math.inf:
+            heappush(self.queue, (float(self.now_s + delay), priority, next(self.numbers), event))
+
+    def process(self, generator: Generator[Event, Any, Any]) -> Process:
+        """Start a process; a *generator* that yields anything but events of this clock fails at that line."""
+        return Process(self, _EventGenerator(self, generator))  # type: ignore[arg-type]
+
+    def peek(self) -> float:
+        """Return the time of the next event, or inf if there is none."""
         event = self.next_event()
-        return math.inf if event is None else float(event[0])
+        return math.inf if event is None else event[0]
 
     def next_event(self) -> tuple[float, int, int, Any] | None:
         """Return the next event, (when, priority, number, what), if there is one."""
-        queue: list[Any] = self._queue
+        queue = self.queue
         while queue and getattr(queue[0][3], "cancelled", False):
             heappop(queue)
         return queue[0] if queue else None
 
+    def has_alarm(self) -> bool:
+        """Return whether an alarm is set."""
+        return any(type(entry[3]) is Alarm and not entry[3].cancelled for entry in self.queue)
+
     def keep_place(self) -> int:
-        """Return a number for `number_from`: alarms that are set after that come as if they were set now."""
-        place = next(self._eid)
-        self._eid = count(place + GAP)
+        """Reserve numbers for alarms that are set later but ring as if they were set now.
+
+        Return the first of the numbers, for `number_from`.
+        """
+        place = next(self.numbers)
+        self.numbers = count(place + GAP)
         return place
 
     def number_from(self, place: int) -> None:
-        """Number the alarms that are set from now on, *place* first: at one time they come in this order."""
-        self._eid = count(place)
+        """Number new alarms from *place* on; alarms at the same time ring in order of number."""
+        self.numbers = count(place)
 
     def number_on(self, numbers: count[int]) -> None:
-        """Number the alarms that are set from now on with *numbers*, from before `number_from`."""
-        self._eid = numbers
-
-    @property
-    def numbers(self) -> count[int]:
-        """The numbers of the next alarms."""
-        return self._eid
+        """Take the numbers of new alarms from *numbers* again, as before `number_from`."""
+        self.numbers = numbers
 
     def advance(self) -> bool:
         """Advance to the next event and run it. Return False if none is left.
 
-        Alarms run here, without the error handling of SimPy's `step`; cancelled ones do not advance the clock.
+        Cancelled alarms do not advance the clock.
         """
-        queue: list[Any] = self._queue
+        queue = self.queue
         while True:
             if self.gather is not None and not self.gather():
                 return True
-            if self.settle is not None and (not queue or queue[0][0] > self._now):
+            if self.settle is not None and (not queue or queue[0][0] > self.now_s):
                 self.settle_now()
             if not queue:
                 return False
-            now_s, _, _, alarm = queue[0]
-            if type(alarm) is Alarm:
-                heappop(queue)
-                if not alarm.cancelled:
-                    self._now = now_s
-                    alarm.callback(alarm.argument)
+            now_s, _, _, event = heappop(queue)
+            if type(event) is Alarm:
+                if not event.cancelled:
+                    self.now_s = now_s
+                    event.callback(event.argument)
                     return True
             else:
-                self.step()
+                self.now_s = now_s
+                self._is_handling = True
+                try:
+                    self.handle(event)
+                finally:
+                    self._is_handling = False
                 return True
 
+    def happen(self, event: Event) -> None:
+        """Call the callbacks of *event*; raise its exception if it failed and no process has caught that."""
+        callbacks: list[Any] = event.callbacks
+        event.callbacks = None  # type: ignore[assignment]  # as SimPy marks an event that has happened
+        for number, callback in enumerate(callbacks, 1):
+            try:
+                callback(event)
+            except StopSimulation:
+                event.callbacks = callbacks[number:]
+                self.schedule(event, EventPriority(URGENT - 1))
+                raise
+        if not event.ok and not event.defused:
+            error: Any = event.value
+            raise error
+
+    def step(self) -> None:
+        """Run the next event or alarm. Raise SimPy's EmptySchedule if there is none."""
+        if self._is_handling:
+            raise RuntimeError("the clock is running: a process yields the events that it waits for")
+        if not self.advance():
+            raise EmptySchedule
+
     def settle_now(self) -> None:
-        """Do what *settle* asks for."""
+        """Call *settle*, if it is set. The call may set it again."""
         settle, self.settle = self.settle, None
         if settle is not None:
             settle()
+
+
+class _EventGenerator:
+    """The *generator* of a process of *clock*, with every event checked that it yields."""
+
+    def __init__(self, clock: Clock, generator: Generator[Event, Any, Any]) -> None:
+        self.__name__ = getattr(generator, "__name__", type(generator).__name__)
+        self._clock = clock
+        self._generator = generator
+        if not hasattr(generator, "throw"):
+            raise ValueError(f"{generator!r:.80} is no generator: call the function, as in env.process(repair(env))")
+
+    def send(self, value: object) -> Event:
+        self._clock.resumed = self._generator
+        return self._checked(self._generator.send(value))
+
+    def throw(self, error: BaseException) -> Event:
+        return self._checked(self._generator.throw(error))
+
+    def _checked(self, event: object) -> Event:
+        while not (isinstance(event, Event) and event.env is self._clock):
+            other = "an event of another environment" if isinstance(event, Event) else f"{event!r:.80}"
+            event = self._generator.throw(TypeError(f"yielded {other}; a process yields events, as env.timeout(1.0)"))
+        return event
 
 
 @contextmanager

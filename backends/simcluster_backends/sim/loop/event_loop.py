@@ -1,6 +1,6 @@
 """An asyncio event loop with a `simpy.Environment` as its clock and queue.
 
-Timers go into SimPy's queue. A separate heap would livelock once a delay is below the clock's resolution
+Timers go into the clock's queue. A separate heap would livelock once a delay is below the clock's resolution
 (now + delay == now), and two queues would need an order between them.
 """
 
@@ -16,32 +16,46 @@ import sys
 from collections import deque
 from collections.abc import AsyncGenerator, Callable, Coroutine, Iterator
 from contextlib import contextmanager
-from typing import Any, NoReturn, TypeVar
+from typing import Any, TypeVar
 
 from simcluster.errors import UsageError
+from simcluster.process.generators import RANKS, of_rank
 from simcluster_backends.sim.loop.callbacks import FrozenCallbacks, Handle, Timer, owner_of_task
 from simcluster_backends.sim.loop.clock import Alarm, Clock, Endless
-from simcluster_backends.sim.loop.tasks import OwnedTasks, SimTask
+from simcluster_backends.sim.loop.owned_tasks import OwnedTasks
+from simcluster_backends.sim.loop.refusals import REFUSED, refusal
 from simcluster_backends.sim.loop.workers import Workers
 
 T = TypeVar("T")
 
 IDLE_CALLBACKS_LIMIT = 5_000_000
-"""Callbacks without progress after which a run is declared endless: about a minute of polling."""
+"""The number of callbacks without progress after which a run counts as endless.
 
+Polling takes about a minute to reach this number.
+"""
+
+IDLE_CALLBACKS_PER_NODE = 50_000
+"""The same limit per node: the larger one applies.
+
+A ring of p nodes needs 12 p callbacks of each node.
+"""
 
 INSTANT_CALLBACKS_LIMIT, INSTANT_CALLBACKS_PER_NODE = 200_000, 1_000
-"""The same for callbacks of one instant, none of them an event of the clock: tasks that wait for nothing, such as
-`while True: await asyncio.sleep(0)`. About half a second of polling.
+"""The limit within one instant, and how much each node adds to it: about half a second of polling.
+
+A task that waits for nothing reaches it, such as `while True: await asyncio.sleep(0)`.
 """
 
 
 class LoopDrained(Exception):
-    """Nothing is ready, SimPy's queue is empty, and the awaited task is not done: a deadlock."""
+    """Nothing that is ready or in the clock's queue can complete the awaited task: a deadlock."""
 
 
 class SimFuture(asyncio.Future[T]):
-    """A future that hashes by a number for the same reason; the number is drawn on first use, since few are hashed."""
+    """A future that hashes by its number, like SimTask.
+
+    Few futures are hashed, so the first hash draws the number.
+    """
 
     number: int | None = None
 
@@ -53,8 +67,20 @@ class SimFuture(asyncio.Future[T]):
         return self.number
 
 
+class SimTask(asyncio.Task[T]):
+    """A task that hashes by its number: `asyncio.wait` and TaskGroup hold tasks in sets, which iterate by hash."""
+
+    def __init__(self, coroutine: Coroutine[Any, Any, T], number: int, **options: Any) -> None:
+        self.number = number
+        self.owner = owner_of_task.get()
+        super().__init__(coroutine, **options)
+
+    def __hash__(self) -> int:
+        return self.number
+
+
 class SimLoop(asyncio.AbstractEventLoop):
-    """Runs coroutines in virtual time. `time()` starts at 0.0 and is exact: a sleep of a year is one event.
+    """An event loop in virtual time, which starts at 0.0 and is exact: a year's sleep is one event.
 
     Work may run in *threads* meanwhile; it finishes before the next callback of its owner runs.
     """
@@ -68,12 +94,13 @@ class SimLoop(asyncio.AbstractEventLoop):
         self._owned: dict[object, OwnedTasks] = {}  # by owner
         self._running = self._closed = self._stopping = False
         self._most_at_once = min(INSTANT_CALLBACKS_LIMIT + nodes * INSTANT_CALLBACKS_PER_NODE, IDLE_CALLBACKS_LIMIT)
+        self._most_idle = max(IDLE_CALLBACKS_LIMIT, nodes * IDLE_CALLBACKS_PER_NODE)
         self.turns = 0  # callbacks so far
-        self._turns_then = 0  # at the last progress
-        self._most_turns = self._most_at_once
+        self.last_progress = 0  # the turn of the last progress: see IDLE_CALLBACKS_LIMIT
+        self._drained_from = 0  # the first turn of this instant
 
     def time(self) -> float:
-        return self.clock._now
+        return self.clock.now_s
 
     def call_soon(  # type: ignore[override]
         self, callback: Callable[..., object], *args: Any, context: contextvars.Context | None = None
@@ -120,17 +147,18 @@ class SimLoop(asyncio.AbstractEventLoop):
         return task
 
     def rest(self, delay_s: float, context: contextvars.Context) -> tuple[asyncio.Future[None], Alarm]:
-        """Return a future that is done in *delay_s*, more than 0, and the alarm that ends it, for the caller to cancel.
+        """Return a future that is done after *delay_s* > 0, and its alarm for the caller to cancel.
 
-        Awaiting it is a sleep in fewer turns than `asyncio.sleep` takes; *context* is the caller's.
+        Awaiting the future is a sleep that takes fewer callbacks than `asyncio.sleep`. *context* is
+        the context of the caller.
         """
         done: asyncio.Future[None] = asyncio.Future(loop=self)
-        return done, self.clock.alarm_at(self.clock._now + delay_s, self.rested, (done, context))
+        return done, self.clock.alarm_at(self.clock.now_s + delay_s, self.rested, (done, context))
 
     def rested(self, resting: tuple[asyncio.Future[None], contextvars.Context]) -> None:
-        """End a rest: let the task that awaits the future of *resting*, with its context, continue."""
+        """End a rest: complete the future in *resting*, so that the task awaiting it continues."""
         done, context = resting
-        if self.frozen.held:  # perhaps its owner: then it has not rested until that resumes
+        if self.frozen.held:  # if the task's owner is suspended, a callback waits until it resumes
             self.call_soon(_finish, done, context=context)
         elif not done.done():
             done.set_result(None)
@@ -148,15 +176,10 @@ class SimLoop(asyncio.AbstractEventLoop):
         tasks = [task for task in asyncio.all_tasks(self) if isinstance(task, SimTask)]
         return sorted(tasks, key=lambda task: task.number)
 
-    def unfinished_of(self, owner: object) -> list[SimTask[Any]]:
+    def unfinished_of(self, owner: object) -> list[asyncio.Task[Any]]:
         """Return the tasks of *owner* that have not ended, by number."""
         owned = self._owned.get(owner)
         return owned.unfinished() if owned is not None else []
-
-    def progress(self) -> None:
-        """Note progress: see IDLE_CALLBACKS_LIMIT."""
-        self._turns_then = self.turns
-        self._most_turns = self.turns + self._most_at_once
 
     def interrupt(self) -> None:
         """Raise KeyboardInterrupt between two callbacks: inside one, it would cost a task its next step.
@@ -166,7 +189,11 @@ class SimLoop(asyncio.AbstractEventLoop):
         self._ready.appendleft(Handle(signal.default_int_handler, (signal.SIGINT, None), contextvars.Context()))
 
     def run_until_complete(self, future: Any) -> Any:
-        """Run until *future* is done. Raise LoopDrained if it never can be, Endless if it seems never to be."""
+        """Run until *future* is done, and return its result.
+
+        Raise LoopDrained if nothing is left that could complete it, and Endless if a limit on
+        callbacks without progress is reached.
+        """
         task = asyncio.ensure_future(future, loop=self)
         with self._as_running_loop():
             try:
@@ -191,21 +218,45 @@ class SimLoop(asyncio.AbstractEventLoop):
                 raise LoopDrained
 
     def drain(self) -> None:
-        """Run callbacks until none is ready."""
-        ready, frozen, workers = self._ready, self.frozen, self.workers
-        most_turns, at_once = self._turns_then + IDLE_CALLBACKS_LIMIT, self.turns + self._most_at_once
-        self._most_turns = at_once if at_once < most_turns else most_turns
+        """Run callbacks until none is ready. Raise Endless if a limit on callbacks is reached."""
+        # Local names: this loop runs for every callback of a simulation.
+        ready = self._ready
+        frozen = self.frozen
+        workers = self.workers
+        self._drained_from = self.turns
+        most_turns = self._most_turns()
         while ready:
             self.turns += 1
-            if self.turns > self._most_turns:
-                at_once = self.turns - self._turns_then <= IDLE_CALLBACKS_LIMIT
-                self.progress()  # ending the tasks needs callbacks too
+            if self.turns > most_turns and self.turns > (most_turns := self._most_turns()):
+                at_once = self.turns - self.last_progress <= self._most_idle
+                self.last_progress = self.turns  # so that the loop can run again to end the tasks
                 raise Endless(at_once=at_once)
             callback = ready.popleft()
             if not frozen.held or not frozen.holds(callback):
                 if workers.under_way:
                     workers.join(callback.owner())
-                callback.run(self)
+                self.run_callback(callback)
+
+    def _most_turns(self) -> int:
+        """Return the last turn within the limits for this instant and since the last progress."""
+        at_once = max(self._drained_from, self.last_progress) + self._most_at_once
+        return min(self.last_progress + self._most_idle, at_once)
+
+    def run_callback(self, callback: Any) -> None:
+        """Run *callback*, a Handle or another entry with a `run` method; report its error."""
+        if type(callback) is not Handle:
+            callback.run(self)
+            return
+        if callback.dropped:
+            return
+        if RANKS.live:
+            RANKS.enter(callback.context.get(of_rank))
+        try:
+            callback.context.run(callback.callback, *callback.args)
+        except (SystemExit, KeyboardInterrupt):
+            raise
+        except BaseException as error:
+            self.call_exception_handler({"message": f"exception in {callback.callback!r}", "exception": error})
 
     @contextmanager
     def _as_running_loop(self) -> Iterator[None]:
@@ -240,12 +291,12 @@ class SimLoop(asyncio.AbstractEventLoop):
         return self._closed
 
     def close(self) -> None:
-        """Discard everything still queued."""
+        """End the worker threads, and discard all callbacks that are still queued."""
         self._closed = True
         self.workers.close()
         self._ready.clear()
 
-    get_debug = bool  # returns False; each future asks, and a method would take longer
+    get_debug = bool  # returns False, for every future; a method would take longer
 
     def set_debug(self, enabled: bool) -> None:
         if enabled:
@@ -262,23 +313,5 @@ def _finish(done: asyncio.Future[None]) -> None:
         done.set_result(None)
 
 
-def _refusal(name: str, instead: str) -> Callable[..., NoReturn]:
-    def refuse(*_: Any, **__: Any) -> NoReturn:
-        raise UsageError(f"{name} leaves the simulated world; {instead}")
-
-    return refuse
-
-
-_REFUSED = {
-    "write `await node.compute(work, *args, cost=...)` for work": (
-        "run_in_executor call_soon_threadsafe subprocess_exec subprocess_shell"
-    ),
-    "write `await node.send(...)` and `await node.recv(...)` for messages": (
-        "create_connection create_server create_datagram_endpoint create_unix_connection create_unix_server "
-        "getaddrinfo sock_connect sock_recv sock_sendall add_reader add_writer"
-    ),
-    "a run is ended from outside": "add_signal_handler",
-}
-for _instead, _names in _REFUSED.items():
-    for _name in _names.split():
-        setattr(SimLoop, _name, _refusal(_name, _instead))
+for _name, _instead in REFUSED.items():
+    setattr(SimLoop, _name, refusal(_name, _instead))

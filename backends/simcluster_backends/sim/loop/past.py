@@ -1,4 +1,4 @@
-"""Doing now what belongs to an earlier time, if nothing since then depends on it."""
+"""Run events late, with the clock set back, if nothing that has happened since depends on them."""
 
 from __future__ import annotations
 
@@ -12,18 +12,23 @@ if TYPE_CHECKING:
 
 @contextmanager
 def in_the_past(loop: SimLoop) -> Iterator[None]:
-    """Let the clock be set back, and all that is ready wait; the time and the numbers are the same again at the end.
+    """Let the caller set the clock back. Restore the time and the alarm numbers at the end.
 
-    A settlement that is due now waits as well: what has changed now had not changed then.
+    Callbacks that are ready now wait until then. So does a settlement that is due now, since the
+    changes that it settles had not happened at the earlier time.
     """
-    clock, ready = loop.clock, loop._ready
-    now_s, numbers, waiting, settle = clock._now, clock.numbers, list(ready), clock.settle
+    clock = loop.clock
+    ready = loop._ready
+    now_s = clock.now_s
+    numbers = clock.numbers
+    waiting = list(ready)
+    settle = clock.settle
     ready.clear()
     clock.settle = None
     try:
         yield
     finally:
-        clock._now = now_s
+        clock.now_s = now_s
         clock.number_on(numbers)
         ready.extend(waiting)
         clock.settle = clock.settle or settle
@@ -35,7 +40,7 @@ def run_until(loop: SimLoop, when: float, number: int) -> None:
     while True:
         event = clock.next_event()
         next_s = when if event is None else min(when, event[0])
-        if clock.settle is not None and next_s > clock._now:
+        if clock.settle is not None and next_s > clock.now_s:
             clock.settle_now()
         elif event is None or event[:3] >= (when, 1, number):
             return

@@ -1,4 +1,7 @@
-"""Reports where a simulation is that has not let go of its event loop for long. It decides nothing."""
+"""Report where a simulation is if one callback has blocked its event loop for a long time.
+
+A report changes nothing in the run.
+"""
 
 from __future__ import annotations
 
@@ -11,25 +14,26 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from types import FrameType
 
-from simcluster.process.places import place
-from simcluster_backends.sim.loop.event_loop import SimLoop
-from simcluster_backends.sim.loop.tasks import SimTask
+from simcluster.process.own_frames import place
+from simcluster_backends.sim.loop.event_loop import SimLoop, SimTask
 
 STALL_S, WORK_S = 30.0, 300.0
-"""A callback that runs for this long is reported; one that works on a device, or evaluates, only after the second."""
+"""A callback is reported after STALL_S, or after WORK_S if it works on a device or evaluates."""
 
 PERIOD_S = 1.0
+"""The time between two checks of the loop."""
 
 WORKING = ("simcluster/compute/at_work.py", "simcluster/workloads/evaluation.py", "sim/loop/workers.py")
-"""Files of the library that call user code which may take long."""
+"""Library files that call user code that may run for a long time."""
 
 log = logging.getLogger("simcluster.sim")
 
 
 @contextmanager
 def stalls_reported(loop: SimLoop) -> Iterator[None]:
-    """Report, by the wall clock, each callback of *loop* that stalls; this thread runs the loop."""
-    over, thread = threading.Event(), threading.get_ident()
+    """Report each callback of *loop* that stalls in real time. The loop must run in this thread."""
+    over = threading.Event()
+    thread = threading.get_ident()
     watch = threading.Thread(target=_watch, args=(loop, thread, over), name="stalls", daemon=True)
     watch.start()
     try:
@@ -40,15 +44,19 @@ def stalls_reported(loop: SimLoop) -> Iterator[None]:
 
 
 def _watch(loop: SimLoop, thread: int, over: threading.Event) -> None:
-    turns, since_s, told = -1, 0.0, False
+    turns = -1
+    since_s = 0.0
+    is_reported = False
     while not over.wait(PERIOD_S):
         now_s = time.monotonic()
-        if loop.turns != turns:
-            turns, since_s, told = loop.turns, now_s, False
-        elif not told:
+        if loop.turns != turns:  # another callback than at the last check
+            turns = loop.turns
+            since_s = now_s
+            is_reported = False
+        elif not is_reported:
             frame = sys._current_frames().get(thread)
             if now_s - since_s >= (WORK_S if _works(frame) else STALL_S) and loop.is_running():
-                told = True
+                is_reported = True
                 text = "%s is at %s, for %.0f s without an await: virtual time stands still meanwhile"
                 log.warning(text, _owner(loop), place(frame), now_s - since_s)
 
@@ -62,7 +70,7 @@ def _works(frame: FrameType | None) -> bool:
 
 
 def _owner(loop: SimLoop) -> str:
-    """Return the rank and name of the node that the loop runs a task of."""
+    """Return the rank and name of the node with the task that the loop runs now."""
     task = asyncio.current_task(loop)
     owner = task.owner if isinstance(task, SimTask) else None
     rank, name = getattr(owner, "rank", None), getattr(owner, "name", "")

@@ -1,7 +1,8 @@
 """Pieces of work, in threads if worthwhile, so that work that overlaps in virtual time also overlaps on real cores.
 
-When a piece finishes has no effect: it is joined before anything else of its owner runs that may need its result or
-change its input. Owners share no state, so where and when it ran in between changes no bit.
+The moment at which a piece finishes has no effect: it is joined before anything else of its owner
+runs that may need its result or change its input. Owners share no state, so results do not depend
+on threads or timing.
 """
 
 from __future__ import annotations
@@ -13,49 +14,45 @@ from collections.abc import Callable
 from queue import SimpleQueue
 from typing import Any, Generic, TypeVar
 
-from simcluster.compute.at_work import at_work
+from simcluster.compute.at_work import AT_WORK
 from simcluster.process.exits import left_behind
 from simcluster.process.intra_op import use_one_thread
 
 T = TypeVar("T")
 
 LEAST_FLOPS = 1e8
-"""Less work than this is not worth a thread: contention for the interpreter lock would cost more than it saves."""
+"""The minimum work worth a thread: less loses more to the interpreter lock than it gains."""
 
 
 class WorkOutcome(Generic[T]):
-    """The outcome of a call of *work*, in a copy of the present *context*, which `call` makes."""
+    """The *result* or *error* of *work*, which `call` runs in a copy of the current context."""
 
-    __slots__ = ("_error", "_result", "_work", "context")
+    __slots__ = ("_work", "context", "error", "result")
 
     def __init__(self, work: Callable[[], T]) -> None:
-        self._work, self.context = work, contextvars.copy_context()
-        self._result: T | None = None
-        self._error: BaseException | None = None
+        self._work = work
+        self.context = contextvars.copy_context()
+        self.context.run(AT_WORK.set, True)
+        self.result: T | None = None
+        self.error: BaseException | None = None
 
     def call(self) -> None:
         try:
-            self._result = self.context.run(at_work, self._work)
-        except KeyboardInterrupt:  # not raised by the work
+            self.result = self.context.run(self._work)
+        except KeyboardInterrupt:  # from Ctrl-C, so not an outcome of the work
             raise
         except BaseException as error:
-            self._error = error
-
-    def result(self) -> T:
-        """Return or raise the outcome of the finished work."""
-        if self._error is not None:
-            raise self._error
-        return self._result  # type: ignore[return-value]
+            self.error = error
 
 
 class ThreadWork(WorkOutcome[T]):
-    """A call of *work* that runs once, in whatever thread."""
+    """A call of *work* that runs once, in any thread."""
 
     __slots__ = ("_over",)
 
     def __init__(self, work: Callable[[], T]) -> None:
         super().__init__(work)
-        self._over = threading.Lock()
+        self._over = threading.Lock()  # locked until the work has finished
         self._over.acquire()
 
     def run(self) -> None:
@@ -71,7 +68,7 @@ class ThreadWork(WorkOutcome[T]):
 
 
 class Workers:
-    """*threads* threads, none if that is 1, and the pieces in progress, one per *owner*."""
+    """A pool of *threads* threads (none if 1), and the pieces in progress, one per owner."""
 
     def __init__(self, threads: int) -> None:
         self._count = threads if threads > 1 else 0
@@ -81,7 +78,7 @@ class Workers:
         self.under_way: dict[object, ThreadWork[Any]] = {}
 
     def begin(self, owner: object, work: Callable[[], T], *, hand_over: bool) -> WorkOutcome[T]:
-        """Start *work*; it has finished on return unless there are threads to *hand* it *over* to."""
+        """Run *work*, in a thread if *hand_over* is set and there are threads, else at once."""
         if not (self._count and hand_over):
             outcome = WorkOutcome(work)
             outcome.call()
@@ -96,18 +93,20 @@ class Workers:
         return piece
 
     def join(self, owner: object) -> None:
-        """Wait for the piece of *owner* in progress, if any."""
+        """Wait for the piece of *owner* that is in progress, if any."""
         piece = self.under_way.pop(owner, None)
         if piece is not None:
             piece.wait()
 
     def close(self, within_s: float | None = None) -> None:
-        """End the threads when all work is done, or within *within_s*, dropping queued work.
+        """End the threads when all work is done. With *within_s*, drop queued work instead.
 
-        A thread that has not ended by then is abandoned. Later work runs in the calling thread.
+        A thread that has not ended within *within_s* is abandoned. Later work runs in the calling
+        thread.
         """
         self.under_way.clear()
-        self._count, self._hurries = 0, within_s is not None
+        self._count = 0
+        self._hurries = within_s is not None
         threads, self._threads = self._threads, []
         for _ in threads:
             self._waiting.put(None)

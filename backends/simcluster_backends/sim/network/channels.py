@@ -1,7 +1,9 @@
-"""Channels and the demands on them, sorted by what holds each demand: a channel that is full, or its own limit.
+"""Channels, and the demands for their bandwidth.
 
-A demand's *level* is rate / weight. All demands that one full channel holds are at that channel's level, so no work is
-needed per demand when the level changes. Other channels that they cross need only their total load, a `DemandSum`.
+Either a full channel or the demand's own limit bounds the rate of a demand; the one that does
+*holds* the demand. A demand's *level* is rate / weight. All demands that one full channel holds are
+at that channel's level, so a new level takes no work per demand. The other channels on their paths
+need only the total load of these demands, a `DemandSum`.
 """
 
 from __future__ import annotations
@@ -14,16 +16,19 @@ from math import inf
 import msgspec
 
 DOUBT = 4096.0
-"""Additions and subtractions at a sum's present size, after which it is summed up again: 5e-13 of rounding at most."""
+"""A sum of about constant size is recomputed after this number of additions and subtractions.
+
+Each of them has a relative rounding error of at most 1.1e-16, so the sum's stays below 5e-13.
+"""
 
 
 @dataclass(slots=True, eq=False)
 class DemandSum:
-    """Demands on one channel, each with a *load* there, and the total of these."""
+    """Demands on one channel, with the load of each one there, and their total load."""
 
     loads: dict[Demand, float] = field(default_factory=dict)  # in order of joining; a set would iterate by address
     load: float = 0.0
-    _doubt: float = 0.0
+    _doubt: float = 0.0  # bounds the rounding error: the sum of the totals at each change
 
     def add(self, demand: Demand, load: float) -> None:
         self.loads[demand] = load
@@ -34,10 +39,11 @@ class DemandSum:
         self._doubt += self.load
         self.load -= self.loads.pop(demand)
         if self._doubt > DOUBT * self.load:
-            self.load, self._doubt = sum(self.loads.values()), 0.0
+            self.load = sum(self.loads.values())
+            self._doubt = 0.0
 
     def again(self) -> DemandSum:
-        """Return the same demands, added up again."""
+        """Return the same demands with their total load recomputed."""
         load = doubt = 0.0
         for each in self.loads.values():
             load += each
@@ -47,28 +53,30 @@ class DemandSum:
 
 @dataclass(slots=True, eq=False)
 class Channel:
-    """A capacity shared by demands. *demands* maps each demand to the share of its rate that counts here.
+    """A capacity that *demands* share: demand -> the share of its rate that counts here.
 
-    With a single demand a channel is nothing but a limit of that demand. With more of them, *parts* are its demands by
-    the channel that holds them, *limited* the bytes per second of those held by their own limits, which *slow* lists by
-    level; *reach* are the parts that it holds, itself included, and *limits* the limits of the demands in them.
+    With a single demand, a channel is only a limit of that demand. With several demands, *parts*
+    groups them by the channel that holds them. *limited* has the demands that their own limits
+    hold, with their bytes per second, and *slow* lists these demands by level. *reach* maps a
+    channel, this one or another, to the part there that this channel holds; *limits* lists the
+    limits of the demands in these parts.
     """
 
     name: str
     capacity_Bps: float
     demands: dict[Demand, float] = field(default_factory=dict)
-    level: float = inf  # unless it is full and holds demands
+    level: float = inf  # finite only if the channel is full and holds demands
     parts: dict[Channel, DemandSum] = field(default_factory=dict)
     reach: dict[Channel, DemandSum] = field(default_factory=dict)
     limits: list[tuple[float, int, Demand]] = field(default_factory=list)
     limited: DemandSum = field(default_factory=DemandSum)
     slow: list[tuple[float, int, Demand]] = field(default_factory=list)
-    # while rates are computed
+    # The fields below belong to Filling, while it computes rates.
     is_open: bool = False  # not full yet
-    before: float = inf  # the level until now
-    left_Bps: float = 0.0
-    load: float = 0.0
-    waiting: int = 0
+    before: float = inf  # the level before this filling
+    left_Bps: float = 0.0  # the capacity for demands that nothing holds yet
+    load: float = 0.0  # the load of these demands
+    waiting: int = 0  # the number of these demands
 
     def hold(self, channel: Channel, demand: Demand, load: float) -> None:
         """Note that this channel holds *demand*, which has *load* on *channel*."""
@@ -85,7 +93,7 @@ class Channel:
             del channel.parts[self], self.reach[channel]
 
     def hand_over(self, channel: Channel) -> None:
-        """Let *channel* hold all that this one holds: they are on no other channel."""
+        """Let *channel* hold all demands that this one holds. They must share no other channel."""
         part = channel.parts.pop(self)
         del self.reach[channel]
         own = channel.parts.get(channel)
@@ -112,7 +120,11 @@ class Channel:
         discard(self.slow, demand)
 
     def is_apart(self, loose: Channel) -> bool:
-        """Return whether limits hold all demands here, except those, some *loose*, that share no other channel."""
+        """Return whether this channel's level depends on no other channel's.
+
+        That is so if the demands that are not held by their own limits, including those that
+        *loose* holds, share no other channel.
+        """
         if len(self.reach) > (self in self.reach):
             return False
         for holder in self.parts:
@@ -122,11 +134,13 @@ class Channel:
         return new is None or all(demand.is_only_on(self) for demand in new.loads)
 
     def fills_from(self, loose: Channel) -> float:
-        """Return a level below which this channel cannot fill up, now that *loose* demands have joined it.
+        """Return a level below which this channel, with its *loose* demands, cannot fill up.
 
-        Demands held elsewhere take no more than until now at any level below the first that changes.
+        Below the lowest level that changes, a demand that another channel holds takes no more than
+        it does now.
         """
-        taken_Bps, load = self.limited.load, 0.0
+        taken_Bps = self.limited.load
+        load = 0.0
         for holder, part in self.parts.items():
             if holder is self or holder is loose:
                 load += part.load
@@ -136,18 +150,20 @@ class Channel:
 
 
 class Demand(msgspec.Struct, eq=False):
-    """One flow's demand for bandwidth. *uses* are (channel, share of the rate that counts there), each channel once.
+    """One flow's demand for bandwidth.
 
-    *bound_Bps* is its maximum rate regardless of sharing, *limit_Bps* the same on channels that it has for itself.
+    *uses* has (channel, share of the rate that counts there), with each channel once. *bound_Bps*
+    is the maximum rate on any channels. *limit_Bps* is the minimum of *bound_Bps* and the
+    capacities of the channels that only this demand uses.
     """
 
     uses: Sequence[tuple[Channel, float]]
     bound_Bps: float = inf
     weight: float = 1.0
     own_Bps: float = 0.0  # its rate while no full channel holds it
-    holder: Channel | None = None  # None: its own limit
+    holder: Channel | None = None  # None: its own limit holds it
     limit_Bps: float = inf
-    limit: float = inf  # as a level
+    limit: float = inf  # limit_Bps as a level
     number: int = 0  # in order of joining
 
     @property
@@ -161,7 +177,7 @@ class Demand(msgspec.Struct, eq=False):
         return self.own_Bps / self.weight if holder is None or holder.level == inf else holder.level
 
     def limit_now(self, without: Channel | None = None) -> float:
-        """Return the rate to which its bound and the channels that it has for itself limit it."""
+        """Return the limit as it is now, or as it would be without the channel *without*."""
         limit_Bps = self.bound_Bps
         for channel, use in self.uses:
             if channel is not without and len(channel.demands) == 1 and channel.capacity_Bps < limit_Bps * use:
@@ -178,7 +194,7 @@ class Demand(msgspec.Struct, eq=False):
             insort(limits, (self.limit, self.number, self))
 
     def move(self, to: Channel) -> None:
-        """Let *to* hold this demand, which another channel has held."""
+        """Let *to* hold this demand instead of the channel that holds it now."""
         holder = self.holder
         assert holder is not None
         for channel, use in self.uses:
@@ -191,7 +207,7 @@ class Demand(msgspec.Struct, eq=False):
         self.holder = to
 
     def stop_at_limit(self) -> None:
-        """Let this demand's limit hold it, which a channel has held."""
+        """Let this demand's own limit hold it instead of a channel."""
         holder = self.holder
         assert holder is not None
         for channel, use in self.uses:
@@ -200,16 +216,17 @@ class Demand(msgspec.Struct, eq=False):
                 channel.limit(self, use)
         if self.limit < inf:
             discard(holder.limits, self)
-        self.holder, self.own_Bps = None, self.limit_Bps
+        self.holder = None
+        self.own_Bps = self.limit_Bps
 
     def is_only_on(self, channel: Channel) -> bool:
         """Return whether *channel* is the only one that this demand shares."""
-        for other, _ in self.uses:  # noqa: SIM110  # asked for each flow: a generator takes twice as long
+        for other, _ in self.uses:  # noqa: SIM110  # a generator takes twice as long
             if other is not channel and len(other.demands) > 1:
                 return False
         return True
 
 
 def discard(ordered: list[tuple[float, int, Demand]], demand: Demand) -> None:
-    """Remove *demand* from *ordered*, by its limit."""
+    """Remove *demand* from *ordered*, which is sorted by limit."""
     del ordered[bisect_left(ordered, (demand.limit, demand.number))]

@@ -27,14 +27,15 @@ if TYPE_CHECKING:
     from simcluster_backends.sim.network.models import Channels, NetworkModel
 
 TURNS_LIMIT = 1_000_000
-"""Changes in a row, without the end of any flow, after which a run is declared endless."""
+"""The number of changes after which a run counts as endless, if no flow has ended meanwhile."""
 
 
 class ChangingQuantity:
     """A quantity that changes at given times, whether or not it is observed.
 
-    *steps_from(time)* yields (start, value), the first holding at *time*; the last of a finite sequence holds forever.
-    *put(value)* applies a value. If not observed for *forgotten_s*, the steps are requested again.
+    *steps_from(time)* yields (start, value): the first value applies at *time*, the last one of a
+    finite sequence forever. *put(value)* applies a value. After *forgotten_s* without `catch_up`,
+    *steps_from* is called again, which skips the changes that nothing observed.
     """
 
     def __init__(
@@ -43,12 +44,14 @@ class ChangingQuantity:
         put: Callable[[float], object],
         forgotten_s: float = math.inf,
     ) -> None:
-        self._steps_from, self._put, self._forgotten_s = steps_from, put, forgotten_s
+        self._steps_from = steps_from
+        self._put = put
+        self._forgotten_s = forgotten_s
         self._steps = steps_from(0.0)
         self._next: tuple[float, float] | None = next(self._steps)
 
     def catch_up(self, now_s: float) -> float:
-        """Apply the value at *now_s*; return when it changes next, inf for never."""
+        """Apply the value at *now_s*; return the time of its next change, inf if there is none."""
         if self._next is not None and now_s - self._next[0] > self._forgotten_s:
             self._steps = self._steps_from(now_s)
             self._next = next(self._steps)
@@ -83,12 +86,13 @@ class Conditions:
         self._turns = 0
 
     def _go_on(self, changing: ChangingQuantity) -> None:
-        next_s = changing.catch_up(self._clock._now)
+        next_s = changing.catch_up(self._clock.now_s)
         if next_s < math.inf:
             self._clock.alarm_at(next_s, self._turn, changing)
 
     def _turn(self, changing: ChangingQuantity) -> None:
         if not self._flows:
+            # Without flows nothing observes the quantity: the next `enter` catches up.
             self._asleep.append(changing)
             return
         self._turns += 1
@@ -100,12 +104,13 @@ class Conditions:
 def conditions_of(
     topology: Topology, seed: int, clock: Clock, network: Network, model: NetworkModel, channels: Channels
 ) -> Conditions | None:
-    """Return the conditions of *topology*, None if they never change. Permanent traffic starts now."""
+    """Start permanent traffic; return the conditions of *topology*, None if they never change."""
     changing = []
     for link in topology.links:
         if link.trace is not None:
             for channel in dict.fromkeys((channels.of(link, True), channels.of(link, False))):
                 steps_from = partial(rates, link.trace, factor=model.bandwidth_factor)
+                # A trace repeats, so after two idle periods it can start again in the current one.
                 changing.append(ChangingQuantity(steps_from, partial(network.change, channel), 2 * link.trace.period_s))
     for names, route, traffic in _backgrounds(topology, model, channels):
         demand = Demand(route.uses, min(route.bound_Bps, traffic.rate_Bps), route.weight)
@@ -117,7 +122,7 @@ def conditions_of(
 
 
 def rates(trace: RateTrace, from_s: float, factor: float = 1.0) -> Iterator[tuple[float, float]]:
-    """Yield the steps of *trace*, beginning with the period that contains *from_s*, with rates times *factor*."""
+    """Yield (start, rate times *factor*) of *trace*, from the period that contains *from_s* on."""
     starts_s: Iterable[float] = (0.0,)
     if not math.isinf(trace.period_s):
         starts_s = (period * trace.period_s for period in count(math.floor(from_s / trace.period_s)))
@@ -129,7 +134,9 @@ def rates(trace: RateTrace, from_s: float, factor: float = 1.0) -> Iterator[tupl
 def _backgrounds(
     topology: Topology, model: NetworkModel, channels: Channels
 ) -> Iterator[tuple[tuple[str, ...], FlowRoute, Background]]:
-    """Yield (stream names, route, traffic) of each background: first of links, per direction, then of node pairs."""
+    """Yield (names of its random stream, route, traffic) of each background flow.
+
+    Those of links come first, one per direction, and then those between two nodes."""
     for link in topology.links:
         if link.background is not None:
             for forward in (True,) if link.duplex == "half" else (True, False):

@@ -1,10 +1,11 @@
 """The cores of a machine that several nodes share, and the overhead of messages.
 
-Cores are shared as by an operating system: n threads on k cores each run at min(1, k/n) of their speed. The bytes
-between two nodes of one machine are moved by its cores, one at each end, so they count as two threads. A thread that
-wakes up may find its core busy, and then waits until the thread there has had its turn. This is counted as its expected
-value: the wait times the share of cores that have work. Threads that wake up are a node's event loop when a message
-arrives or a piece of work ends, and the thread of its device when a piece begins.
+Cores are shared as by an operating system: n threads on k cores each run at min(1, k/n) of their
+speed. The bytes between two nodes of one machine are moved by its cores, one at each end, so they
+count as two threads. A thread that wakes up may find its core busy, and then waits until the thread
+there has had its turn. The model uses the expected value: the wait times the share of cores that
+have work. Threads that wake up are a node's event loop when a message arrives or a piece of work
+ends, and the thread of its device when a piece begins.
 """
 
 from __future__ import annotations
@@ -26,10 +27,10 @@ if TYPE_CHECKING:
 
 @dataclass(slots=True, eq=False)
 class Cores:
-    """The cores of one machine, a *channel* of as many core seconds per second.
+    """The cores of one machine: a *channel* with a capacity in core seconds per second.
 
-    *weight* is that of a thread: with the inverse of the bandwidth between nodes of the machine, a flow of bytes that
-    keeps two threads busy gets twice a thread's share.
+    *weight* is the weight of one thread. It is the inverse of the bandwidth between nodes of the
+    machine, so that a flow of bytes, which keeps two threads busy, gets twice a thread's share.
     """
 
     network: Network
@@ -43,7 +44,7 @@ class Cores:
         return self.wakeup_s * min(1.0, self._running / self.channel.capacity_Bps)
 
     def run(self, work_s: float, then: Callable[[], None]) -> Flow:
-        """Call *then* once a thread has had *work_s* seconds of a core; return its flow, which can be cancelled."""
+        """Call *then* once a thread has had a core for *work_s*; return the flow of the work."""
         flow = Flow(((self.channel, 1.0),), 1.0, self.weight, left_B=work_s, on_done=partial(self._stop, then))
         self._running += 1
         self.network.put(flow)
@@ -54,14 +55,15 @@ class Cores:
         then()
 
     async def work(self, work_s: float) -> None:
-        """Return once a thread has woken up and had *work_s* seconds of a core, and has woken the caller's."""
+        """Wait until a thread has woken up, had a core for *work_s* and woken the caller."""
         await self._wake_up()
-        done: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        done: asyncio.Future[None] = asyncio.Future()
         flow = self.run(work_s, partial(_finish, done))
         try:
             await done
         except asyncio.CancelledError:
             if not done.done() or done.cancelled():
+                # The flow has not finished, and once it is cancelled `_stop` never runs.
                 self._running -= 1
                 self.network.cancel(flow)
             raise
@@ -79,9 +81,10 @@ def _finish(done: asyncio.Future[None]) -> None:
 
 @dataclass(slots=True, eq=False)
 class Overheads:
-    """One node's queue of overheads, *send_s* per message out and *recv_s* per message in; its device is unaffected.
+    """The overheads of a node: *send_s* per message sent, *recv_s* per message received.
 
-    Messages are handled one after another, as by a node's event loop; on a machine that it shares, by its *cores*.
+    A node handles its messages one after another, and does not occupy its device with them. If
+    nodes share a machine, the handling occupies the *cores* of the machine.
     """
 
     clock: Clock
@@ -92,17 +95,20 @@ class Overheads:
     _waiting: deque[tuple[float, Callable[[Any], object], Any]] = field(default_factory=deque)
 
     def handle(self, overhead_s: float, then: Callable[[Any], object], argument: Any, *, wakes: bool = False) -> None:
-        """Call *then* with *argument* after all earlier overheads and *overhead_s*; a message *wakes* an idle loop."""
+        """Call *then* with *argument* when all earlier overheads and *overhead_s* have passed.
+
+        If the message *wakes* an idle event loop, it also waits for a core.
+        """
         if self.cores is not None:
             self._waiting.append((overhead_s, then, argument))
             if len(self._waiting) == 1:
                 wait_s = self.cores.wait_s() if wakes else 0.0
                 if wait_s:
-                    self.clock.alarm_at(self.clock._now + wait_s, self._run_first)
+                    self.clock.alarm_at(self.clock.now_s + wait_s, self._run_first)
                 else:
                     self._run_first()
             return
-        now_s = self.clock._now
+        now_s = self.clock.now_s
         self._free_s = (self._free_s if self._free_s > now_s else now_s) + overhead_s
         if self._free_s > now_s:
             self.clock.alarm_at(self._free_s, then, argument)

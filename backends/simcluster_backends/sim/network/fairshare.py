@@ -1,11 +1,13 @@
 """Max-min fair rates, kept up to date as demands come and go.
 
-Max-min fairness (Bertsekas and Gallager, Data Networks, 6.5.2): no demand's rate can grow without a smaller or equal
-one shrinking. Certificate: every demand is bound, or crosses a full channel on which no demand is faster. With weights,
-"faster" compares rate / weight, a demand's *level*.
+Max-min fairness (Bertsekas and Gallager, Data Networks, 6.5.2): no demand's rate can grow
+unless a smaller or equal one shrinks. Certificate: every demand is at its bound, or crosses a full
+channel on which no demand is faster. With weights, "faster" compares rate / weight, a demand's
+*level*.
 
-A change is solved again from the lowest level that it affects (filling.py), for the channels that it reaches. If the
-demands on a channel share no other channel, it is a separate component: its level is one division.
+After a change, filling.py computes the rates again, from the lowest level that is affected and for
+the channels that are affected. A channel with demands that share no other channel is a component by
+itself: its level is one division.
 """
 
 from __future__ import annotations
@@ -25,17 +27,18 @@ class FairShare:
     def __init__(self) -> None:
         self._loose = Channel("loose", inf)  # holds the demands that nothing else holds yet
         self._loose.is_open = True
-        self._unsettled: dict[Demand, None] = {}  # the demands that it holds
-        self._touched: dict[Channel, None] = {}
+        self._unsettled: dict[Demand, None] = {}  # the demands that _loose holds
+        self._touched: dict[Channel, None] = {}  # channels that changed since the last `settle`
         self._felt_from = inf  # the lowest level that the changes so far affect
-        self._shared = 0  # the channels with more than one demand
+        self._shared = 0  # the number of channels with more than one demand
         self._joined = 0
 
     def join(self, demand: Demand) -> bool:
-        """Add *demand*. Return True if it shares no channel: its rate is set and need not be settled."""
+        """Add *demand*. Return True if it shares no channel, so that its rate needs no `settle`."""
         self._joined += 1
         demand.number = self._joined
-        limit_Bps, is_alone = demand.bound_Bps, True
+        limit_Bps = demand.bound_Bps
+        is_alone = True
         for channel, use in demand.uses:
             others = channel.demands
             if others:
@@ -67,7 +70,7 @@ class FairShare:
                 else:
                     holder.free(channel, demand)
                 del others[demand]
-                if channel.level < inf:  # a channel that holds no demands delays none
+                if channel.level < inf:  # a channel that holds no demands slows none
                     self._touched[channel] = None
                     self._felt_from = min(self._felt_from, channel.level)
                 if len(others) == 1:
@@ -76,7 +79,8 @@ class FairShare:
                 del others[demand]
         if holder is self._loose:
             del self._unsettled[demand]
-        demand.holder, demand.own_Bps = None, 0.0
+        demand.holder = None
+        demand.own_Bps = 0.0
         return bool(self._touched or self._unsettled)
 
     def change(self, channel: Channel, capacity_Bps: float) -> None:
@@ -96,9 +100,7 @@ class FairShare:
             self._felt_from = min(self._felt_from, level, demand.limit)
 
     def settle(self) -> tuple[list[Channel], list[Demand]]:
-        """Update all rates. Return the channels at another level than before, and the demands that something else holds
-        than then.
-        """
+        """Update all rates. Return channels with a new level, and demands with a new holder."""
         loose = self._loose
         changed: dict[Channel, None] = {}
         moved: dict[Demand, None] = {}
@@ -119,9 +121,9 @@ class FairShare:
         return list(changed), list(moved)
 
     def _settle_apart(self, channel: Channel, changed: dict[Channel, None], moved: dict[Demand, None]) -> bool:
-        """Settle *channel*, whose demands share no other; return False if one that has to be loosened does.
+        """Settle *channel*, which `is_apart`; return False if it affects another channel after all.
 
-        Each turn finds a higher level, and never one above the final level.
+        Each pass of the loop finds a higher level, never one above the final level.
         """
         loose = self._loose
         if (new := channel.parts.get(loose)) is not None:
@@ -134,7 +136,7 @@ class FairShare:
                     demand.move(channel)
                     del self._unsettled[demand]
         elif channel not in channel.parts and channel.limited.load > channel.capacity_Bps:
-            return False  # the capacity has changed
+            return False  # the capacity has fallen below what the limited demands take
         changed[channel] = None
         while (own := channel.parts.get(channel)) is not None:
             # Rounding must not make a level negative.
@@ -157,7 +159,10 @@ class FairShare:
         return True
 
     def _affected(self, touched: dict[Channel, None], level: float) -> list[Channel]:
-        """Return *touched* and the channels connected to them via demands at or above *level*; loosen limited ones."""
+        """Return *touched* and the channels that demands at or above *level* connect to them.
+
+        Let *_loose* hold those of these demands that their own limits hold.
+        """
         channels = list(touched)
         seen = {self._loose: None, **touched}
         for channel in channels:
@@ -169,9 +174,9 @@ class FairShare:
                         seen[other] = None
                         channels.append(other)
             if len(seen) > self._shared:
-                continue  # there are no more
+                continue  # all shared channels have been seen
             for near in (channel.parts, channel.reach):
-                if not near.keys() <= seen.keys():  # most often there is nothing new, and this is faster
+                if not near.keys() <= seen.keys():  # usually nothing is new, and this is faster
                     for other in near:
                         if other not in seen:
                             seen[other] = None
@@ -179,10 +184,10 @@ class FairShare:
                                 channels.append(other)
         return channels
 
-    # from and to the demands that nothing holds
+    # Demands that nothing holds yet, and channels that gain or lose their second demand.
 
     def _loosen(self, demand: Demand) -> None:
-        """Let nothing hold *demand*, which is registered nowhere."""
+        """Let *_loose* hold *demand*, which no channel and no limit holds now."""
         loose = self._loose
         demand.holder = loose
         self._unsettled[demand] = None
@@ -193,14 +198,14 @@ class FairShare:
             insort(loose.limits, (demand.limit, demand.number, demand))
 
     def _loosen_limited(self, demand: Demand) -> None:
-        """Let nothing hold *demand*, which its limit has held."""
+        """Let *_loose* hold *demand*, which its own limit holds now."""
         for channel, _ in demand.uses:
             if len(channel.demands) > 1:
                 channel.unlimit(demand)
         self._loosen(demand)
 
     def _share(self, channel: Channel) -> None:
-        """Make *channel*, so far a limit of its only demand, ready for another."""
+        """Prepare *channel* for a second demand: until now it is only a limit of the first one."""
         self._shared += 1
         ((demand, use),) = channel.demands.items()
         limit_Bps = demand.limit_now(without=channel)
@@ -208,6 +213,7 @@ class FairShare:
             demand.holder.hold(channel, demand, demand.weight * use)
             demand.set_limit(limit_Bps)
         elif limit_Bps > demand.limit_Bps:
+            # This channel was the demand's limit, so the demand's rate is undetermined again.
             self._loosen_limited(demand)
             self._loose.hold(channel, demand, demand.weight * use)
             demand.set_limit(limit_Bps)
@@ -220,11 +226,12 @@ class FairShare:
         ((demand, use),) = channel.demands.items()
         holder = demand.holder
         if holder is None:
-            channel.unlimit(demand)  # the limit that holds it is lower than what it has here
+            channel.unlimit(demand)  # a lower limit than this channel's capacity holds the demand
             return
         holder.free(channel, demand)
         demand.set_limit(min(demand.limit_Bps, channel.capacity_Bps / use))
         if holder is channel:
+            # A channel with one demand holds nothing: the demand keeps its rate until `settle`.
             own_Bps = demand.rate_Bps
             for other, _ in demand.uses:
                 if len(other.demands) > 1:

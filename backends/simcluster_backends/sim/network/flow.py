@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 from simcluster_backends.sim.loop.clock import Alarm
 from simcluster_backends.sim.network.channels import Channel, Demand
-from simcluster_backends.sim.network.service import FlowEnd
+from simcluster_backends.sim.network.virtual_service import FlowEnd
 
 
 class FlowRoute(NamedTuple):
@@ -20,15 +20,15 @@ class FlowRoute(NamedTuple):
 
 
 class Flow(Demand, eq=False, kw_only=True):
-    """Bytes in flight; *on_done* is called when the last one has passed.
+    """Bytes that use bandwidth; *on_done* is called when the last byte has passed.
 
-    It has an *end* in the service of the full channel that holds it, or else an *alarm* of its own.
+    A flow has an *end* in the service of the full channel that holds it, or else an *alarm*.
     """
 
     left_B: float
     on_done: Callable[[], None]
     since_s: float = 0.0
-    pace_Bps: float = 0.0  # since then
+    pace_Bps: float = 0.0  # its rate from *since_s* on
     paused: bool = False
     alarm: Alarm | None = None  # None while its rate is 0
     end: FlowEnd | None = None

@@ -1,7 +1,7 @@
 """Flows over shared channels in virtual time: the rate of each, and when it finishes.
 
-A flow is updated when something else holds it than before; otherwise its end stays exact. A change of the rate that all
-flows on a full channel have moves the clock of its service, and none of these flows.
+A flow is updated only when its holder changes; until then its end stays exact. A new level of a
+full channel moves the clock of that channel's service, and touches none of the flows that it holds.
 """
 
 from __future__ import annotations
@@ -11,28 +11,28 @@ from math import inf
 from simcluster_backends.sim.loop.clock import Clock
 from simcluster_backends.sim.network.fairshare import Channel, Demand, FairShare
 from simcluster_backends.sim.network.flow import Flow, FlowRoute
-from simcluster_backends.sim.network.service import VirtualService
+from simcluster_backends.sim.network.virtual_service import VirtualService
 
 __all__ = ["Flow", "FlowRoute", "Network"]
 
 ROUNDING_B = 1e-3
-"""Fewer bytes than this are a rounding error: they finish even on a channel without capacity."""
+"""A flow with fewer bytes left finishes even without capacity: they are a rounding error."""
 
 
 class Network:
-    """The flows in flight. Rates are settled before time advances: shares held for zero time move nothing."""
+    """The flows in flight. Rates are settled just before time advances, when they matter."""
 
     def __init__(self, clock: Clock) -> None:
         self.clock = clock
         self.fair = FairShare()
-        self._full_Bps: dict[Channel, float] = {}  # capacities before faults, of channels that have changed
-        self._left: dict[Channel, float] = {}
+        self._full_Bps: dict[Channel, float] = {}  # capacities without faults, of changed channels
+        self._left: dict[Channel, float] = {}  # the share of the capacity that faults leave
         self._services: dict[Channel, VirtualService] = {}
-        self._unarmed: dict[VirtualService, None] = {}  # with another first end, or another pace
+        self._unarmed: dict[VirtualService, None] = {}  # services that need a new alarm
 
     def put(self, flow: Flow) -> None:
         """Start *flow* on its route."""
-        flow.since_s = self.clock._now
+        flow.since_s = self.clock.now_s
         if self.fair.join(flow):
             self._expect(flow)
         else:
@@ -69,7 +69,7 @@ class Network:
             self.clock.settle = self._settle
 
     def change(self, channel: Channel, capacity_Bps: float) -> None:
-        """Change the capacity of *channel*, before what faults take of it."""
+        """Change the capacity that *channel* has without faults."""
         self._full_Bps[channel] = capacity_Bps
         self.fair.change(channel, capacity_Bps * self._left.get(channel, 1.0))
         self.clock.settle = self._settle
@@ -82,7 +82,7 @@ class Network:
 
     def _settle(self) -> None:
         """Update rates and ends as of now."""
-        now = self.clock._now
+        now = self.clock.now_s
         channels, demands = self.fair.settle()
         for channel in channels:
             service = self._services.get(channel)
@@ -91,14 +91,14 @@ class Network:
             service.run(now, channel.level if channel.level < inf else 0.0)
             self._unarmed[service] = None
         for flow in demands:
-            if isinstance(flow, Flow):  # other demands only take their share
+            if isinstance(flow, Flow):  # background traffic has no end to update
                 self._serve(flow, now)
         unarmed, self._unarmed = self._unarmed, {}
         for service in unarmed:
             self._arm(service)
 
     def _serve(self, flow: Flow, now: float) -> None:
-        """Let *flow* continue with what holds it now."""
+        """Let *flow* continue with its current holder: a full channel, or its own limit."""
         if flow.holder is None:
             if flow.alarm is None or flow.pace_Bps != flow.own_Bps:
                 self._note_progress(flow)
@@ -111,8 +111,8 @@ class Network:
             self._unarmed[service] = None
 
     def _note_progress(self, flow: Flow) -> None:
-        """Subtract the bytes that *flow* has sent since the last update; it has no end until there is a new one."""
-        now = self.clock._now
+        """Subtract the bytes that *flow* has sent since its last update; discard its end."""
+        now = self.clock.now_s
         if flow.end is not None:
             flow.left_B = flow.end.service.left_B(flow.end, now)
             self._drop(flow)
@@ -123,7 +123,7 @@ class Network:
         flow.since_s = now
 
     def _drop(self, flow: Flow) -> None:
-        """Take *flow* from its service, if any, which gets an alarm again before time advances."""
+        """Remove *flow* from its service, if any; `_settle` will set the alarm of the service."""
         if flow.end is not None:
             service = flow.end.service
             service.drop(flow.end)
@@ -134,37 +134,44 @@ class Network:
             self._unarmed[service] = None
 
     def _expect(self, flow: Flow) -> None:
-        """Set the alarm for the flow's end at its current rate; none if the rate is 0."""
+        """Set the alarm for the flow's end at its current rate.
+
+        At a rate of 0, set none unless the remaining bytes are a rounding error.
+        """
         flow.pace_Bps = flow.own_Bps
         if flow.pace_Bps > 0:
-            end_s = self.clock._now + flow.left_B / flow.pace_Bps
+            end_s = self.clock.now_s + flow.left_B / flow.pace_Bps
             flow.alarm = self.clock.alarm_at(end_s, self._finish, flow)
         elif flow.left_B < ROUNDING_B:
-            flow.alarm = self.clock.alarm_at(self.clock._now, self._finish, flow)
+            flow.alarm = self.clock.alarm_at(self.clock.now_s, self._finish, flow)
 
     def _arm(self, service: VirtualService) -> None:
-        """Set the alarm for the first end of *service*; none if there is none, or its rate is 0."""
+        """Set the alarm for the first end of *service*, if there is one.
+
+        At a pace of 0, set none unless the remaining bytes are a rounding error.
+        """
         if service.alarm is not None:
             service.alarm.cancelled = True
             service.alarm = None
         first = service.first()
         if first is None:
-            service.rest(self.clock._now)
+            service.rest(self.clock.now_s)
             return
         if service.pace > 0:
             end_s = service.since_s + (first.at - service.virtual) / service.pace
             service.alarm = self.clock.alarm_at(end_s, self._finish_first, service)
         elif (first.at - service.virtual) * first.flow.weight < ROUNDING_B:
-            service.alarm = self.clock.alarm_at(self.clock._now, self._finish_first, service)
+            service.alarm = self.clock.alarm_at(self.clock.now_s, self._finish_first, service)
 
     def _finish(self, flow: Flow) -> None:
-        flow.alarm = None  # which refers to the flow: no garbage in circles
+        flow.alarm = None  # it refers to the flow: a cycle would be left to the garbage collector
         if self.fair.leave(flow):
             self.clock.settle = self._settle
         flow.on_done()
 
     def _finish_first(self, service: VirtualService) -> None:
-        now, service.alarm = self.clock._now, None
+        now = self.clock.now_s
+        service.alarm = None
         flow = service.finish(now)
         assert isinstance(flow, Flow)
         flow.end = None
@@ -172,5 +179,5 @@ class Network:
         if following is not None and following.at <= service.virtual:
             service.alarm = self.clock.alarm_at(now, self._finish_first, service)
         else:
-            self._unarmed[service] = None  # the others' level rises
+            self._unarmed[service] = None  # its pace changes, as the others' level rises
         self._finish(flow)

@@ -3,8 +3,9 @@
 The bound is MSS / (RTT sqrt(2 b p / 3)) (Mathis, Semke, Mahdavi, Ott, "The macroscopic behavior of the TCP congestion
 avoidance algorithm", CCR 1997), for a share p of packets lost and an acknowledgement for every b packets. A timeout
 follows a share min(1, 3/w) of the losses (Padhye, Firoiu, Towsley, Kurose, "Modeling TCP throughput", SIGCOMM 1998,
-below PFTK), where the window w is sqrt(8 / (3 b p)) packets on average, but at most those of the message. On average a
-long transfer has exactly the goodput of PFTK's equation without a maximum window,
+below PFTK), where the window w is sqrt(8 / (3 b p)) packets on average, but never larger than the
+message. On average a long transfer has exactly the goodput of PFTK's equation without a maximum
+window,
 
     MSS / goodput = RTT sqrt(2 b p / 3) + p min(1, 3 sqrt(3 b p / 8)) T0 (1 + p + 2 p^2 + ... + 32 p^6) / (1 - p)
 
@@ -23,10 +24,10 @@ if TYPE_CHECKING:
     import numpy as np
 
 MSS_BYTES = 1448
-"""Payload of a segment over Ethernet, with timestamps."""
+"""The payload of a TCP segment over Ethernet, with timestamps."""
 
 ACKNOWLEDGED_PACKETS = 2
-"""b: receivers acknowledge every second packet (RFC 1122, 4.2.3.2)."""
+"""The b of the equations: receivers acknowledge every second packet (RFC 1122, 4.2.3.2)."""
 
 LEAST_TIMEOUT_S = 0.2
 """Linux's minimum timeout on top of the round trip, TCP_RTO_MIN; RFC 6298 says 1 s."""
@@ -66,7 +67,7 @@ class Losses:
 
     def stalls(self, size_B: float) -> list[Stall]:
         """Return the stalls of a message of *size_B* in order: nearly always none."""
-        packets = max(1, math.ceil(size_B / MSS_BYTES))  # a message without a body has a header
+        packets = max(1, math.ceil(size_B / MSS_BYTES))  # a header alone needs one
         timeouts = self._loss * min(1.0, 3.0 / min(self._window, packets))
         number = int(self._random.binomial(packets, timeouts))
         if not number:
@@ -75,7 +76,9 @@ class Losses:
         return [Stall(min(place * MSS_BYTES, size_B), self._pause_s()) for place in places]
 
     def _pause_s(self) -> float:
-        pause_s, doubled = self._timeout_s, 0
+        """Draw a pause: the timeout doubles each time that the retransmitted packet is lost."""
+        pause_s = self._timeout_s
+        doubled = 0
         while self._random.random() < self._loss:
             doubled += 1
             pause_s += self._timeout_s * 2 ** min(doubled, LONGEST_BACKOFF)
@@ -83,16 +86,16 @@ class Losses:
 
 
 class StallingFlow(Flow, eq=False, kw_only=True):
-    """A flow over *network* that is interrupted by *stalls*; during a pause the other flows have its share.
+    """A flow over *network*, interrupted by *stalls*. During a stall, other flows get its share.
 
-    *on_done* is called when the last byte of all has passed.
+    *on_done* is called once, after the last stall and the last byte.
     """
 
     network: Network
     stalls: Sequence[Stall]
     on_end: Callable[[], None] = lambda: None
     ends_B: Sequence[float] = ()  # the end of the bytes that follow each stall
-    over: int = 0  # of the stalls
+    over: int = 0  # the number of stalls so far
 
     def __post_init__(self) -> None:
         self.left_B, *self.ends_B = [*(stall.before_B for stall in self.stalls), self.left_B]
@@ -105,10 +108,11 @@ class StallingFlow(Flow, eq=False, kw_only=True):
         stall, end_B = self.stalls[self.over], self.ends_B[self.over]
         self.over += 1
         self.left_B = end_B - stall.before_B
-        # As if paused from outside, which may also happen meanwhile.
-        self.paused, self.pace_Bps = True, 0.0
+        # Leave the flow as Network.pause does: a fault may pause this flow during the stall.
+        self.paused = True
+        self.pace_Bps = 0.0
         clock = self.network.clock
-        self.alarm = clock.alarm_at(clock._now + stall.pause_s, self._go_on)
+        self.alarm = clock.alarm_at(clock.now_s + stall.pause_s, self._go_on)
 
     def _go_on(self, _: object) -> None:
         self.alarm = None

@@ -1,4 +1,4 @@
-"""From a route over links to a flow's demand for bandwidth: the ideal fluid, and SimGrid's model of TCP.
+"""Turn routes into demands for bandwidth, as in an ideal fluid or in SimGrid's model of TCP.
 
 `maxmin`: all flows have equal shares, and latency only delays. `lv08` (Velho and Legrand, "Accuracy study and
 improvement of network simulation in the SimGrid framework", SIMUTools 2009): TCP over a link. 97 % of the bandwidth
@@ -19,6 +19,7 @@ from typing import NamedTuple
 
 from simcluster.topology import Hop, Link, Node
 from simcluster.topology.model.compute import Machine
+from simcluster.topology.model.link import merged
 from simcluster_backends.sim.network.fairshare import Channel
 from simcluster_backends.sim.network.flows import FlowRoute
 from simcluster_backends.sim.network.losses import rate_bound_Bps, together
@@ -34,7 +35,10 @@ class Spoke(NamedTuple):
 
 @dataclass(frozen=True)
 class NetworkModel:
-    """*fair_bytes* is None if sharing does not depend on the round trip; *window_bytes* is inf for no window."""
+    """The parameters of a model: how links become bandwidth, latency, shares and bounds.
+
+    *fair_bytes* is None if shares ignore the round trip; *window_bytes* is inf for no window.
+    """
 
     bandwidth_factor: float = 1.0
     latency_factor: float = 1.0
@@ -47,20 +51,19 @@ class NetworkModel:
 
     def lay(self, hops: Sequence[Hop], channels: Channels, ends: Sequence[Node] = ()) -> tuple[FlowRoute, float]:
         """Return the route over *hops* between *ends*, and the seconds by which latency delays a message."""
-        latency_s = fsum([hop.link.latency_s for hop in hops])
-        bound_Bps, losses = inf, []
-        for link, _ in hops:
+        links = merged(hops)
+        latency_s = fsum([link.latency_s for link in links])
+        bound_Bps = inf
+        for link, _, share in hops:
             if link.duplex == "free":
-                bound_Bps = min(bound_Bps, self.bandwidth_factor * link.bandwidth_Bps)
-            if link.loss:
-                losses.append(link.loss)
-        if losses:
+                bound_Bps = min(bound_Bps, self.bandwidth_factor * link.bandwidth_Bps / share)
+        if losses := [link.loss for link in links if link.loss]:
             bound_Bps = min(bound_Bps, rate_bound_Bps(together(losses), 2.0 * latency_s))
         uses = tuple(channels.used(hops, ends).items())
-        return self._route(uses, bound_Bps, latency_s, [hop.link for hop in hops])
+        return self._route(uses, bound_Bps, latency_s, links)
 
     def over_hub(self, first: Spoke, last: Spoke) -> tuple[FlowRoute, float]:
-        """Return `lay` over two links of a star that have only bandwidth and latency."""
+        """Return what `lay` returns for two links of a star with only bandwidth and latency."""
         latency_s = first.link.latency_s + last.link.latency_s
         return self._route(((first.up, 1.0), (last.down, 1.0)), inf, latency_s, (first.link, last.link))
 
@@ -85,11 +88,12 @@ class Channels:
     """The channels of one network, created on first use."""
 
     def __init__(self, model: NetworkModel, machines: Mapping[str, Machine]) -> None:
-        self._factor, self._machines = model.bandwidth_factor, machines
+        self._factor = model.bandwidth_factor
+        self._machines = machines
         self._channels: dict[tuple[str, object], Channel] = {}
 
     def of(self, link: Link, forward: bool) -> Channel:
-        """Return one direction of *link*; a half-duplex link is one channel for both."""
+        """Return the channel of one direction of *link*; half duplex has one channel for both."""
         return self._channel(link.name, forward or link.duplex == "half", self._factor * link.bandwidth_Bps)
 
     def _channel(self, name: str, kind: object, capacity_Bps: float) -> Channel:
@@ -99,7 +103,7 @@ class Channels:
         return channel
 
     def cores(self, machine: str) -> Channel:
-        """Return the core seconds per second of *machine*."""
+        """Return the channel of *machine*'s cores; its capacity is in core seconds per second."""
         return self._channel(machine, "cores", self._machines[machine].cores)
 
     def used(self, hops: Sequence[Hop], ends: Sequence[Node]) -> dict[Channel, float]:
@@ -109,21 +113,21 @@ class Channels:
         def use(channel: Channel, share: float) -> None:
             uses[channel] = uses.get(channel, 0.0) + share
 
-        for link, forward in hops:
+        for link, forward, part in hops:
             if link.duplex != "free":
-                use(self.of(link, forward), 1.0)
+                use(self.of(link, forward), part)
                 if link.ack_share:
-                    use(self.of(link, not forward), link.ack_share)
+                    use(self.of(link, not forward), part * link.ack_share)
             if link.medium is not None:
                 # A medium has 1 s of air time per second, of which a byte takes 1 / bandwidth of its link.
                 air = self._channel(link.medium, "medium", self._factor)
-                use(air, (1.0 + link.ack_share) / link.bandwidth_Bps)
+                use(air, part * (1.0 + link.ack_share) / link.bandwidth_Bps)
         for node in ends:
-            if node.host_bandwidth_Bps < inf:  # for sending and receiving together
+            if node.host_bandwidth_Bps < inf:  # one limit for sending and receiving together
                 use(self._channel(node.name, "host", node.host_bandwidth_Bps), 1.0)
         if (machine := _shared(ends)) is not None:
             # At full speed, the bytes keep a core busy at each end.
-            use(self.cores(machine), 2.0 / min(hop.link.bandwidth_Bps for hop in hops))
+            use(self.cores(machine), 2.0 / min(link.bandwidth_Bps for link in merged(hops)))
         return uses
 
 

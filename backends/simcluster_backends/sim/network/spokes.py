@@ -26,9 +26,10 @@ class Spokes:
         self._latencies_s = np.array([spoke.link.latency_s for spoke in spokes])
 
     def wires(self, to: Ints) -> tuple[Floats, Floats]:
-        """Return (rates of a message alone on its path, latencies) from each rank r to rank *to[r]*.
+        """Return the rates and latencies of messages from each rank r to rank *to[r]*.
 
-        They have the bits that NetworkModel.lay and FairShare.join find for one pair.
+        A rate is that of a message alone on its path. The numbers equal those of NetworkModel.lay
+        and FairShare.join for one pair, bit for bit.
         """
         latencies_s = self._latencies_s + self._latencies_s[to]
         bounds_Bps = np.full(len(to), inf)
@@ -40,8 +41,12 @@ class Spokes:
 
 
 def spoke_links(topology: Topology) -> dict[str, Link] | None:
-    """Return the link of each worker of a star; None for another form, or if more than that matters to a message."""
-    nodes, links = topology.nodes, topology.links
+    """Return the link of each worker of a star, by the worker's name.
+
+    Return None for another topology, or if more than bandwidth and latency affects a message.
+    """
+    nodes = topology.nodes
+    links = topology.links
     hubs = [name for name in nodes if nodes[name].device is None]
     if len(hubs) != 1 or len(links) != len(nodes) - 1 or topology.paths or topology.background:
         return None
@@ -55,5 +60,5 @@ def spoke_links(topology: Topology) -> dict[str, Link] | None:
 
 
 def _is_plain(link: Link) -> bool:
-    others = (link.ack_share, link.jitter, link.loss, link.trace, link.background, link.medium)
+    others = (link.ack_share, link.jitter, link.loss, link.trace, link.latency_trace, link.background, link.medium)
     return link.duplex == "full" and not any(others)

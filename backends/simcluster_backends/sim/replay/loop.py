@@ -8,15 +8,14 @@ from contextlib import suppress
 from typing import Any, TypeVar
 
 from simcluster_backends.sim.loop.callbacks import Handle, Timer, owner_of_task
-from simcluster_backends.sim.loop.event_loop import SimLoop
-from simcluster_backends.sim.loop.tasks import SimTask
+from simcluster_backends.sim.loop.event_loop import SimLoop, SimTask
 from simcluster_backends.sim.replay.script import Script
 
 T = TypeVar("T")
 
 
 class ReplayLoop(SimLoop):
-    """Passes callbacks, timers, tasks and clock readings of a script to that script."""
+    """A loop that passes a node's callbacks, timers, tasks and clock readings to its script."""
 
     def call_soon(  # type: ignore[override]
         self, callback: Callable[..., object], *args: Any, context: contextvars.Context | None = None
@@ -30,7 +29,7 @@ class ReplayLoop(SimLoop):
     def call_later(  # type: ignore[override]
         self, delay: float, callback: Callable[..., object], *args: Any, context: contextvars.Context | None = None
     ) -> Timer:
-        return self.call_at(delay, callback, *args, context=context)  # the time is irrelevant: the script has its turn
+        return self.call_at(delay, callback, *args, context=context)  # the script decides when
 
     def call_at(  # type: ignore[override]
         self, when: float, callback: Callable[..., object], *args: Any, context: contextvars.Context | None = None
@@ -55,10 +54,12 @@ class ReplayLoop(SimLoop):
     def play(self, handle: Handle | Timer) -> None:
         """Run *handle* now. A sys.exit() becomes its task's exception, as on a real node."""
         with suppress(SystemExit):
-            handle.run(self)
+            self.run_callback(handle)
 
     def play_all(self, owners: Sequence[Script]) -> None:
-        """Play until all have finished or none can advance. Raises ReplayDiverged."""
+        """Play all scripts until all have finished or none can advance.
+
+        Raise ReplayDiverged if code and record diverge."""
         with self._as_running_loop():
             went_on = True
             while went_on and any(owner.open for owner in owners):
@@ -69,7 +70,7 @@ class ReplayLoop(SimLoop):
     def end_all(self, owners: Sequence[Script]) -> None:
         """Cancel all remaining tasks, so that none is destroyed while pending."""
         with self._as_running_loop():
-            for _ in range(100):  # a task may resist once or twice; one that always does is left alone
+            for _ in range(100):  # a task may suppress a cancellation once or twice
                 left = self.unfinished()
                 for task in left:
                     task.cancel()

@@ -1,4 +1,4 @@
-"""The transport of a replayed node: its sends are real; messages reach it when its script says.
+"""The transport of a replayed node: it sends messages, and receives those next in its script.
 
 Its operations wait where those of a real node do, since both share common/node.py: a replay compares the callback
 counts of the two.
@@ -9,13 +9,14 @@ from __future__ import annotations
 import asyncio
 import zlib
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 from simcluster.compute.at_work import at_work
 from simcluster.payload import Message, Payload, encode_header, freeze, sizes_of
 from simcluster_backends.common.inbox import Inbox
 from simcluster_backends.common.node import BaseNode, Outcome
+from simcluster_backends.common.shortcuts import fast_of
 
 if TYPE_CHECKING:
     from simcluster.checkpoints.shard import Shard
@@ -28,7 +29,7 @@ T = TypeVar("T")
 
 
 class Record(Protocol):
-    """The record of a node, as played so far: *now_s* of its clock, and *due_s* of the next event."""
+    """A node's record as played so far: the last event was at *now_s*, the next is at *due_s*."""
 
     rank: int
     now_s: float
@@ -41,29 +42,33 @@ class Record(Protocol):
 
 
 class ReplayedWork:
-    """A piece of work, run as late as possible."""
+    """A piece of work, which is run as late as possible."""
 
     def __init__(self, number: int, work: Callable[[], Any], done: asyncio.Future[Outcome]) -> None:
-        self.number, self.work, self.done = number, work, done
+        self.number = number
+        self.work = work
+        self.done = done
         self.outcome: Outcome = (None, None)
 
 
 class ReplayedSend:
-    """A send: *injected* is done when the script says that it has left. Withdrawn sends are in the script too."""
+    """A send: *injected* is done when the script says that the message has left."""
 
     def __init__(self, size_bytes: int, injected: asyncio.Future[None], now: Callable[[], float]) -> None:
-        self.size_bytes, self.injected, self._now = size_bytes, injected, now
+        self.size_bytes = size_bytes
+        self.injected = injected
+        self._now = now
 
     @property
     def left_s(self) -> float:
         return self._now()
 
     def withdraw(self) -> None:
-        pass
+        """Do nothing: the script knows which sends were withdrawn."""
 
 
 class ReplayedNode(BaseNode[ReplayedSend, ReplayedWork]):
-    """One node: see simcluster.transport.Transport. *answers* are those of its order."""
+    """One node: see simcluster.transport.Transport. *answers* are the ones in its record."""
 
     def __init__(
         self,
@@ -73,21 +78,25 @@ class ReplayedNode(BaseNode[ReplayedSend, ReplayedWork]):
         recorder: Recorder,
         loop: SimLoop,
         answers: ImmediateAnswers,
+        kept: Collection[str],
     ) -> None:
         super().__init__(script.rank, names, seed, recorder, Inbox(script.rank, names, loop, lambda source: None))
         self.inbox = self._inbox
+        self.fast = fast_of(kept, self._exchange)
         self.sends: dict[int, asyncio.Future[None]] = {}  # not injected yet, by number
         self.on_step: Callable[[int, int], None] | None = None
         # From each peer: messages in flight, each with its header and its earliest departure by the sender's clock.
         self.streams: dict[int, deque[tuple[Message, bytes, float]]] = {}
-        self.fastest_s: dict[int, float] = {}  # from each peer, by the two nodes' clocks
+        self.fastest_s: dict[int, float] = {}  # the shortest transit from each peer, by both clocks
         self.to: Callable[[int], ReplayedNode]
-        self._script, self._loop = script, loop
+        self._script = script
+        self._loop = loop
         self._waited, self._withdrawn = set(answers.waited), set(answers.withdrawn)  # only for membership tests
-        self._refused, self._never_ran = answers.refused, set(answers.never_ran)
+        self._refused = answers.refused
+        self._never_ran = set(answers.never_ran)
         self._sent = self._pieces = 0
-        self.device: deque[ReplayedWork] = deque()  # what it has yet to run
-        self._over: dict[int, ReplayedWork] = {}
+        self.device: deque[ReplayedWork] = deque()  # the pieces of work yet to run, in order
+        self._over: dict[int, ReplayedWork] = {}  # the pieces that have run, by number
         self._took_s = iter(answers.took_s)
 
     def record(self, *, step: int, **metrics: float) -> None:
@@ -98,7 +107,9 @@ class ReplayedNode(BaseNode[ReplayedSend, ReplayedWork]):
     # called by the script
 
     def arrived(self, source: int, digest: int | None = None) -> Message | None:
-        """Return the next message from *source*, None if not yet sent. Raise ReplayDiverged if it is the wrong one."""
+        """Return the next message from *source*, or None if it has not been sent yet.
+
+        Raise ReplayDiverged if the message does not have the checksum *digest*."""
         stream = self.streams.get(source)
         if not stream:
             return None
@@ -113,7 +124,7 @@ class ReplayedNode(BaseNode[ReplayedSend, ReplayedWork]):
         return message
 
     def complete(self, number: int) -> None:
-        """Finish piece of work *number*."""
+        """Finish piece of work *number*. Raise ReplayDiverged if no task waits for it."""
         self._work_until(number)
         piece = self._over.pop(number, None)
         if piece is None or piece.done.done():
@@ -171,11 +182,12 @@ class ReplayedNode(BaseNode[ReplayedSend, ReplayedWork]):
 
 
 class ReplayedChannel:
-    """Stands in for the real node's checkpoint channel: it waits as often, but keeps nothing."""
+    """A stand-in for a node's checkpoint channel: it waits as often, but keeps no checkpoint."""
 
     def __init__(self, script: Record, loop: SimLoop) -> None:
-        self._script, self._loop = script, loop
-        self._asked = 0
+        self._script = script
+        self._loop = loop
+        self._requests = 0
 
     async def hand_in(self, make: Callable[[], Shard]) -> None:
         await self._answer()
@@ -185,13 +197,13 @@ class ReplayedChannel:
         return work()
 
     async def _answer(self) -> None:
-        self._asked += 1
-        self._script.asides[self._asked] = answer = self._loop.create_future()
+        self._requests += 1
+        self._script.asides[self._requests] = answer = self._loop.create_future()
         await answer
 
 
 def body_crc(payload: Payload) -> int:
-    """Return the checksum of a frame body with these tensors."""
+    """Return the checksum (CRC-32C) of a frame body with the tensors of *payload*."""
     import google_crc32c
     import torch
 

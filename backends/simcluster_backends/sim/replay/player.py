@@ -14,6 +14,7 @@ from simcluster.errors import Left, NodeFailed, PeerLost, ReplayDiverged, RunErr
 from simcluster.process.intra_op import one_thread
 from simcluster.runs.record import NodeRecord, RunRecord, kept_spans
 from simcluster.runs.recorder import Recorder
+from simcluster_backends.common.shortcuts import kept_shortcuts
 from simcluster_backends.sim.replay.loop import ReplayLoop
 from simcluster_backends.sim.replay.node import ReplayedChannel, ReplayedNode
 from simcluster_backends.sim.replay.script import Script
@@ -25,13 +26,14 @@ if TYPE_CHECKING:
 
 @one_thread()
 def replay_cluster(job: ClusterJob, orders: Sequence[EventOrder]) -> RunRecord:
-    """Replay *job* with one of *orders* per node, by rank. Its times are the recorded ones.
+    """Replay *job* with one of *orders* per node, by rank. The times are the recorded ones.
 
     Raise ReplayDiverged, naming node and event, if the code departs from the record.
     """
     loop = ReplayLoop()  # type: ignore[abstract]
     program = resolve_name(job.program)
     scripts: list[Script] = []
+    kept = kept_shortcuts(job.options.get("shortcuts", True))
 
     async def live(script: Script) -> NodeRecord:
         record: NodeRecord = script.node.recorder.record
@@ -46,7 +48,7 @@ def replay_cluster(job: ClusterJob, orders: Sequence[EventOrder]) -> RunRecord:
             recorder = Recorder(rank, name, partial(getattr, script, "now_s"), kept_spans(len(job.names)))
             recorder.losses_are_planned = False
             recorder.channel = ReplayedChannel(script, loop)
-            script.node = ReplayedNode(script, job.names, job.seed, recorder, loop, order.answers)
+            script.node = ReplayedNode(script, job.names, job.seed, recorder, loop, order.answers, kept)
             script.node.to = lambda rank: scripts[rank].node
             script.node.on_step = job.on_progress
             script.root = loop.begin(script, live(script), f"rank {rank}")
@@ -60,7 +62,7 @@ def replay_cluster(job: ClusterJob, orders: Sequence[EventOrder]) -> RunRecord:
         loop.end_all(scripts)
         for script in scripts:
             if script.root.done() and not script.root.cancelled():
-                script.root.exception()  # seen: it is part of the outcome
+                script.root.exception()  # mark it as retrieved, so that asyncio does not log it
         loop.close()
     records = [script.node.recorder.record for script in scripts]
     elapsed_s = max((record.finished_s or 0.0 for record in records), default=0.0)
@@ -68,8 +70,9 @@ def replay_cluster(job: ClusterJob, orders: Sequence[EventOrder]) -> RunRecord:
 
 
 def _circle(script: Script, scripts: Sequence[Script]) -> list[Script]:
-    """Return the cycle of nodes that block each other and *script*, or the one at the end of its chain."""
-    chain, held_up = [script], {script.rank: script for script in scripts if script.open}
+    """Return the nodes that block *script*: a cycle, or the last node of its chain of waits."""
+    chain = [script]
+    held_up = {script.rank: script for script in scripts if script.open}
     while (source := held_up.get(chain[-1].source)) is not None and source not in chain:
         chain.append(source)
     return chain[chain.index(source) :] if source is not None else chain[-1:]
@@ -78,9 +81,10 @@ def _circle(script: Script, scripts: Sequence[Script]) -> list[Script]:
 def _culprit(circle: Sequence[Script]) -> Script:
     """Return the node of *circle* with the record that is most likely wrong.
 
-    A node that follows its record has sent everything that others received from it before the event that it waits for.
-    So the culprit waits for the latest event, by one clock. The fastest messages in both directions give the offset
-    between two clocks, but not to the microsecond; so nodes with callbacks left go first, and the error names the rest.
+    A node that follows its record has sent everything that others received from it before the event
+    that it waits for. So the culprit is the node whose awaited event is the latest, on a common
+    clock. The fastest messages in both directions give the offset between two clocks, but not to
+    the microsecond. So nodes with callbacks left go first, and the error names the others.
     """
     ahead_s = [0.0]
     for one, other in pairwise(circle):
@@ -92,7 +96,10 @@ def _culprit(circle: Sequence[Script]) -> Script:
 
 
 def _error(scripts: Sequence[Script]) -> RunError | None:
-    """Return the run's error, if any: preferably a failure, else a loss."""
+    """Return the run's error, if any: a failure of a node rather than the loss of a peer.
+
+    If ReplayDiverged is that failure, raise it.
+    """
     ended = [script for script in scripts if script.root.done() and not script.root.cancelled()]
     failed = [(script, script.root.exception()) for script in ended]
     found = [(script, error) for script, error in failed if error is not None]

@@ -1,8 +1,9 @@
-"""A node that repeats a real node's record: when each of its callbacks runs, and what reaches it in between.
+"""A node that repeats a real node's record: when its callbacks run, and what reaches it in between.
 
-A message that has not come yet is waited for, whatever the clock says. Where code and record diverge, ReplayDiverged is
-raised. A node's callbacks form one first-in, first-out queue, here as on the real loop, so an event recorded by the
-number of callbacks before it is replayed at exactly its original position.
+A script waits for a message that has not been sent yet, whatever the clock says. If code and record
+diverge, the script raises ReplayDiverged. A node's callbacks form one first-in, first-out queue,
+here as on the real loop. So an event that is recorded by the number of callbacks before it is
+replayed at exactly its original position.
 """
 
 from __future__ import annotations
@@ -20,18 +21,19 @@ from simcluster_backends.sim.loop.clock import Alarm
 
 if TYPE_CHECKING:
     from simcluster_backends.sim.loop.callbacks import Handle, Timer
-    from simcluster_backends.sim.loop.tasks import SimTask
+    from simcluster_backends.sim.loop.event_loop import SimTask
     from simcluster_backends.sim.replay.node import ReplayedNode
 
 
 MOST_GUESSED = 1_000_000
-"""Maximum callbacks of a node that was lost before it had handed in its whole order."""
+"""The maximum number of callbacks of a node that was lost before it handed in its whole order."""
 
 
 class Script:
-    """The *order* of node *rank*, which decides when its *ready* callbacks run; *play* runs one immediately.
+    """The *order* of node *rank*, which decides when *ready* callbacks run. *play* runs one now.
 
-    `node` and the `root` task are set later; *numbers* are those of its tasks, of which the program is 0.
+    `node` and the `root` task are set later. `numbers` numbers the node's tasks; number 0 is the
+    program.
     """
 
     node: ReplayedNode
@@ -45,19 +47,25 @@ class Script:
         self.executed = 0
         self.now_s = 0.0
         self._broken: ReplayDiverged | None = None
-        self._play, self._order = play, order
+        self._play = play
+        self._order = order
         self._position = self._digests = self._reads = 0
-        self._reasons, self.numbers, self._armed = iter(order.answers.reasons), count(), count(1)
+        self._reasons = iter(order.answers.reasons)
+        self.numbers = count()
+        self._armed = count(1)
 
     # called by the loop
 
     def arm(self, timer: Timer) -> None:
-        """Note the *timer* just set."""
-        timer.alarm = Alarm(self.ready.append, timer)  # never called: the order has its turn
+        """Note that the node has set *timer*."""
+        timer.alarm = Alarm(self.ready.append, timer)  # the record rings it, not the clock
         self.timers[next(self._armed)] = timer
 
     def read(self) -> float:
-        """Return the clock as the node's code originally read it."""
+        """Return the time that the node's code read at this point of the real run.
+
+        Raise ReplayDiverged if the code read the clock fewer times in the real run.
+        """
         reads = self._order.answers.reads
         if self._reads == len(reads) and not self._order.whole:
             return reads[-1] if reads else self.now_s
@@ -70,8 +78,12 @@ class Script:
     # called by the player of all nodes
 
     def advance(self) -> bool:
-        """Advance as far as possible without other nodes; return whether there was progress. Raises ReplayDiverged."""
-        counts, begun, guessed = self._order.events.counts, (self.executed, self._position), False
+        """Advance as far as possible without other nodes; return whether there was progress.
+
+        Raise ReplayDiverged if code and record diverge."""
+        counts = self._order.events.counts
+        begun = (self.executed, self._position)
+        guessed = False
         while not self.root.done():
             due = counts[self._position] if self._position < len(counts) else None
             if due is not None and due <= self.executed:
@@ -127,6 +139,7 @@ class Script:
         return f"rank {self.rank} ({self.name}), {self._event}"
 
     def parted(self, how: str) -> ReplayDiverged:
+        """Return the error that says *how* code and record diverge at the current event."""
         return ReplayDiverged(self.rank, self.name, self._event, how)
 
     @property
@@ -146,7 +159,7 @@ class Script:
         self._play(self.ready.popleft())
 
     def _apply(self) -> bool:
-        """Apply the next event; return False if what it needs from another node is not here yet."""
+        """Apply the next event; return False if it needs a message that has not been sent yet."""
         events = self._order.events
         kind, number = EventKind(events.kinds[self._position]), events.numbers[self._position]
         node = self.node
@@ -180,9 +193,10 @@ class Script:
         return True
 
     def _guess(self) -> bool:
-        """Apply a plausible next event of a lost node, beyond what it had handed in, in a fixed order.
+        """Apply a plausible event after a lost node's last recorded one; return whether one exists.
 
-        The checksums of what other nodes received from it tell whether the guess was right.
+        The first candidate in a fixed order is applied. The checksums of the messages that other
+        nodes received from this one tell whether the guess was right.
         """
         node = self.node
         waiting = {number: future for number, future in node.sends.items() if not future.done()}

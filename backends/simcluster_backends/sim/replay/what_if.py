@@ -15,8 +15,10 @@ from simcluster_backends.sim import run_cluster
 from simcluster_backends.sim.devices import DeviceModel
 
 if TYPE_CHECKING:
+    from simcluster.fault_plans.slowdown import Factors
     from simcluster.job import ClusterJob
     from simcluster.runs.record import RunRecord
+    from simcluster_backends.sim.loop.clock import Clock
 
 T = TypeVar("T")
 Pieces = Sequence[tuple[str, float]]
@@ -24,19 +26,25 @@ Pieces = Sequence[tuple[str, float]]
 
 
 def run_recorded(job: ClusterJob, pieces: Sequence[Pieces]) -> RunRecord:
-    """Run *job*; the n-th piece of each name takes as long as the n-th in its rank's *pieces*.
+    """Run *job* with recorded durations: *pieces* has the recorded work of each rank.
 
-    Further pieces take the mean of their name; names that were not recorded use the model.
+    The n-th piece of work with a name takes as long as the n-th recorded one with that name.
+    Further pieces take the mean time of their name. A piece with a name that was not recorded takes
+    the time of the modelled device.
     """
     return run_cluster(job, WorkNamer, lambda rank, model: RecordedDevice(model, pieces[rank]))
 
 
 class RecordedDevice(DeviceModel):
-    """A device in place of *model*: a cost's kind names the work, and recorded times include all slowdowns."""
+    """A device that takes the recorded time for work, and the time of *model* for unknown work.
+
+    The *kind* of a cost is the name of the work.
+    """
 
     def __init__(self, model: DeviceModel, pieces: Pieces) -> None:
-        self.faults = ()
-        self._model, self._modelled = model, False
+        self.slowdown = model.slowdown
+        self._model = model
+        self._modelled = False
         self._left: dict[str, deque[float]] = {}
         for name, took_s in pieces:
             self._left.setdefault(name, deque()).append(took_s)
@@ -48,6 +56,9 @@ class RecordedDevice(DeviceModel):
         if left is None:
             return self._model.start(cost, now_s)
         return left.popleft() if left else self._mean_s[cost.kind]
+
+    def change(self, faults: Factors, clock: Clock) -> None:
+        """Do nothing: the recorded times contain slowdowns."""
 
     def stop(self, now_s: float) -> None:
         if self._modelled:

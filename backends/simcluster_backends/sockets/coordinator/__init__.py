@@ -1,5 +1,6 @@
-"""A small service alongside a run: the present nodes, their ranks, and their progress.
+"""A small HTTP service alongside a run, which keeps the present nodes, their ranks and progress.
 
-membership and board are pure; status formats both for machines; guard, rate_limits and api are HTTP; service runs it;
-client, for launchers and nodes, needs only the standard library.
+`membership` keeps the state, `status` formats it, and `desk` serves the calls. `guard`,
+`rate_limits` and `api` handle HTTP; `service` runs the server. `client` makes calls for launchers
+and nodes, and needs only the standard library.
 """

@@ -1,7 +1,8 @@
-"""The HTTP routes, one line each: the desk implements them, the guard authorises them.
+"""The HTTP routes. The desk implements the calls, and the guard authorises them.
 
-No GET changes anything. The dashboard shows a run in a browser: a page that fetches nothing except this service's
-answers. It holds no secret, so anyone may have it. Off loopback, its data need a session that a login link begins.
+No GET changes anything. The dashboard is a page that shows a run in a browser. The page itself
+holds no secret, and fetches only from this service, so it needs no authorisation. Off loopback, the
+data that it fetches need a session, which begins with a login link.
 """
 
 from __future__ import annotations
@@ -23,39 +24,45 @@ from simcluster.web.assets import asset, joined
 from simcluster.web.login import Login, add_login
 from simcluster.web.one_page import OnePage
 from simcluster.web.requests import SANDBOX, App
-from simcluster_backends.sockets.coordinator.desk import MOST_WORKERS, CallRefused, CoordinatorDesk
+from simcluster_backends.sockets.coordinator.desk import MOST_WORKERS, CoordinatorDesk
 from simcluster_backends.sockets.coordinator.guard import BODY_LIMIT_BYTES, COOKIE, DASHBOARD, CoordinatorGuard
 
 HERE = "simcluster_backends.sockets.coordinator"
 
 SAID, SAID_CHARACTERS = 5, 200
-"""Limits for reporting what is wrong with a request."""
+"""The maximum numbers of problems in the answer to an invalid request, and of characters per
+problem.
+"""
 
 NAME = r"^[A-Za-z0-9_][A-Za-z0-9_-]{0,63}$"
 Name = Annotated[str, Field(pattern=NAME)]
 
 
 class Arrival(PlainModel):
-    """A worker and its address."""
+    """The body of a registration: a worker's name, and the address at which peers reach it."""
 
     name: Name
     address: Annotated[str, Field(max_length=300)] = ""
 
 
 class Goodbye(PlainModel):
-    """Sent by the worker itself once it is *gone*; without that, the caller asks the worker to leave."""
+    """The body of a leave call.
+
+    With *gone*, the worker itself reports that it has left. Otherwise the caller asks the worker to
+    leave.
+    """
 
     gone: bool = False
 
 
 class RunOutcome(PlainModel):
-    """How a run ended; *error* is empty if it ended well."""
+    """The outcome of a run; *error* is empty if the run ended well."""
 
     error: Annotated[str, Field(max_length=20_000)] = ""
 
 
 class RunPage(PlainModel):
-    """The *page* of a run that has ended."""
+    """The report of a run that has ended, as one HTML *page*."""
 
     page: Annotated[str, Field(max_length=BODY_LIMIT_BYTES)]
 
@@ -63,13 +70,13 @@ class RunPage(PlainModel):
 def make_api(
     desk: CoordinatorDesk, token: str, hosts: Collection[str], login: Login | None = None, is_tls: bool = False
 ) -> App:
-    """Return the service as an ASGI application that answers only to the names *hosts* and to holders of *token*.
+    """Return the ASGI application of *desk*, which serves only requests to one of *hosts*.
 
-    With a *login*, its page needs a session.
+    A call needs *token*. The dashboard reads its data without the token; with a *login*, it needs a
+    session instead.
     """
     api = FastAPI(title="simcluster coordinator", version=__version__, docs_url=None, redoc_url=None)
     api.add_exception_handler(RequestValidationError, _refuse_form)
-    api.add_exception_handler(CallRefused, _refuse)
     _add_calls_of_workers(api, desk)
     _add_calls_of_launchers(api, desk)
     _add_questions(api, desk)
@@ -77,13 +84,11 @@ def make_api(
     return CoordinatorGuard(api, token, hosts, login)
 
 
-async def _refuse(request: Request, error: Exception) -> JSONResponse:
-    assert isinstance(error, CallRefused)
-    return JSONResponse({"detail": str(error)}, error.code)
-
-
 async def _refuse_form(request: Request, error: Exception) -> JSONResponse:
-    """Say in one sentence what is wrong, without the found value: it may be large, or not JSON."""
+    """Answer with the problems of an invalid request, without the rejected values.
+
+    A rejected value may be large, or have no representation in JSON.
+    """
     assert isinstance(error, RequestValidationError)
     first = [f"{'.'.join(map(str, one['loc']))}: {one['msg']}"[:SAID_CHARACTERS] for one in error.errors()[:SAID]]
     return JSONResponse({"detail": "; ".join(first)}, 422)
@@ -154,7 +159,7 @@ def _add_questions(api: FastAPI, desk: CoordinatorDesk) -> None:
 
     @api.get("/report", include_in_schema=False)
     def shown() -> HTMLResponse:
-        # The page came from elsewhere: its scripts run without this service's origin, and reach nothing.
+        # A client sent this page, so its scripts run in a sandbox, without this service's origin.
         return HTMLResponse(desk.report(), headers=dashboard().headers | {"Content-Security-Policy": SANDBOX})
 
     @api.get("/metrics")
@@ -164,7 +169,7 @@ def _add_questions(api: FastAPI, desk: CoordinatorDesk) -> None:
 
 @cache
 def dashboard() -> OnePage:
-    """Return the page with style and script inlined."""
+    """Return the dashboard as one page, with its styles and scripts inlined."""
     style = asset("base.css") + asset("live.css") + asset("dashboard.css", HERE)
     script = joined(asset("dom.js"), asset("live.js"), asset("login.js"), asset("dashboard.js", HERE))
     return OnePage(asset("dashboard.html", HERE), style, script)

@@ -1,4 +1,4 @@
-"""A coordinator's client for launchers and nodes, using only Python's http.client."""
+"""A coordinator's client for launchers and nodes, with only Python's standard library for HTTP."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import urllib.parse
 from pathlib import Path
 from typing import Any
 
-from simcluster.errors import Problem, RunError, UsageError
+from simcluster.errors import RunError, UsageError
 from simcluster.web.requests import is_loopback
 from simcluster_backends.sockets.net.tls import COORDINATOR, in_words, names_in, trust
 
@@ -19,14 +19,15 @@ IN_CLEAR = "https:// and --tls FOLDER, a tunnel to loopback, or --plain-http: an
 
 
 class NoAnswer(RunError):
-    """There is no answer, or not yet."""
+    """The coordinator has not answered; it may answer later."""
 
 
 class NotAllowed(RunError):
-    """All calls will be refused: wrong token, name or HTTP scheme, or no coordinator's certificate."""
+    """The coordinator will refuse all calls: the token, name, scheme or certificate is wrong."""
 
     def __init__(self, url: str, found: str, expected: str) -> None:
-        self.found, self.expected = f"{url}, {found}", expected
+        self.found = f"{url}, {found}"
+        self.expected = expected
         super().__init__(f"the coordinator: found {self.found}, expected {expected}")
 
 
@@ -37,21 +38,24 @@ REFUSALS = {
 
 
 class Client:
-    """A coordinator at *url* ("https://host:port" or "http://host:port"), called with *token*.
+    """A client of the coordinator at *url*, "https://host:port" or "http://host:port".
 
-    Over https it must show a coordinator's certificate of the authority in the folder *tls* before anything is sent.
-    Raise UsageError for any other kind of URL, and for http that leaves this machine without *plain_http*.
+    Every call sends *token*. Over https, the coordinator must first present a certificate signed by
+    the CA in the directory *tls*. Raise UsageError for any other URL, for https without *tls*, and
+    for http to another machine unless *plain_http* is set.
     """
 
     def __init__(self, url: str, token: str, *, tls: str | None = None, plain_http: bool = False) -> None:
         parts = urllib.parse.urlsplit(url)
         if parts.scheme not in ("http", "https") or not parts.hostname or parts.path.strip("/") or parts.username:
-            raise UsageError(Problem("coordinator", repr(url), "https://HOST:PORT or http://HOST:PORT"))
+            raise UsageError("coordinator", repr(url), "https://HOST:PORT or http://HOST:PORT")
         if parts.scheme == "http" and not plain_http and not is_loopback(parts.hostname):
-            raise UsageError(Problem("coordinator", url, IN_CLEAR))
+            raise UsageError("coordinator", url, IN_CLEAR)
         if parts.scheme == "https" and tls is None:
-            raise UsageError(Problem("coordinator", url, "--tls FOLDER, too: its ca.pem says what to trust"))
-        self.url, self._host, self._port = url, parts.hostname, parts.port or (443 if parts.scheme == "https" else 80)
+            raise UsageError("coordinator", url, "--tls FOLDER, too: its ca.pem says what to trust")
+        self.url = url
+        self._host = parts.hostname
+        self._port = parts.port or (443 if parts.scheme == "https" else 80)
         self._trust = trust(Path(tls)) if parts.scheme == "https" and tls is not None else None
         self._headers = {"Authorization": f"Bearer {token}", "Content-Type": "application/json"}
 
@@ -63,7 +67,9 @@ class Client:
         return self._call("POST", path, json.dumps(content if content is not None else {}, allow_nan=False))
 
     def _call(self, method: str, path: str, body: str | None) -> Any:
-        """Return the answer. Raise NoAnswer, NotAllowed, or RunError for any other refusal."""
+        """Return the JSON of the answer. Raise NoAnswer if there is none, NotAllowed if the
+        coordinator will refuse every call, and RunError for any other failure.
+        """
         connection = http.client.HTTPConnection(self._host, self._port, timeout=CALL_S)
         if self._trust is not None:
             connection = http.client.HTTPSConnection(self._host, self._port, timeout=CALL_S, context=self._trust)
@@ -94,7 +100,7 @@ class Client:
             raise RunError(f"{self.url} is no coordinator: it answers {words[:80]!r}") from None
 
     def _believe(self, connection: http.client.HTTPConnection) -> None:
-        """Raise NotAllowed if another holder of a certificate answers, such as a node."""
+        """Raise NotAllowed if the peer's certificate is not a coordinator's: it may be a node's."""
         if isinstance(connection.sock, ssl.SSLSocket) and COORDINATOR not in (
             names := names_in(connection.sock.getpeercert())
         ):

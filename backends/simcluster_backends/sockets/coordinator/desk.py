@@ -1,10 +1,12 @@
-"""The desk that serves all calls: the membership, the board of the run, and one lock around both."""
+"""The desk, which serves all calls. One lock guards the membership and the board of the run."""
 
 from __future__ import annotations
 
 import threading
 from collections.abc import Callable
 from typing import Any
+
+from fastapi import HTTPException
 
 from simcluster.watching.board import RunInfo, Telemetry, TelemetryBoard, plain
 from simcluster_backends.sockets.coordinator.membership import PRESENT, State, WorkerMembership
@@ -18,29 +20,32 @@ _NOT_THERE = {
 }
 
 
-class CallRefused(Exception):
-    """A call that cannot be served; the message says why. *code* is HTTP's for it."""
-
-    def __init__(self, code: int, reason: str) -> None:
-        super().__init__(reason)
-        self.code = code
+class CallRefused(HTTPException):
+    """A call that cannot be served, with the HTTP status and the reason."""
 
 
 class CoordinatorDesk:
-    """*now* is a monotonic clock in seconds. Every method may be called from any thread."""
+    """The calls that one coordinator serves, from any thread.
+
+    *now* is a monotonic clock in seconds. A worker, or the launcher of a run, is lost after
+    *dead_s* without a call.
+    """
 
     def __init__(self, dead_s: float, now: Callable[[], float]) -> None:
-        self._now, self._lock = now, threading.Lock()
+        self._now = now
+        self._lock = threading.Lock()
         self._membership = WorkerMembership(dead_s)
         self._board: TelemetryBoard | None = None
         self._report = ""  # the page of the run, once it has ended
         self._told_s = 0.0  # when a launcher last called
-        self._leaving: set[str] = set()  # workers that were asked to leave but have not
+        self._leaving: set[str] = set()  # workers that were asked to leave and are still there
 
     # workers
 
     def register(self, name: str, address: str) -> dict[str, Any]:
-        """Register *name*; return its rank, if it has one, and the heartbeat interval. Raise CallRefused."""
+        """Register *name*; return its rank, if it has one, and the heartbeat interval. Raise
+        CallRefused if there are too many workers.
+        """
         with self._lock:
             membership = self._alive()
             if name not in membership.workers and len(membership.workers) >= MOST_WORKERS:
@@ -50,7 +55,10 @@ class CoordinatorDesk:
             return {"name": name, "rank": worker.rank, "state": worker.state.value, **self._terms()}
 
     def heartbeat(self, name: str) -> dict[str, Any]:
-        """Return whether *name* is known (else it must register), and whether to leave if it is in no run."""
+        """Note a heartbeat of *name*; return whether it is known. An unknown worker must register.
+
+        The answer's "leave" is true if the worker was asked to leave and takes part in no run.
+        """
         with self._lock:
             membership = self._alive()
             known = membership.heartbeat(name, self._now())
@@ -58,15 +66,15 @@ class CoordinatorDesk:
             return {"known": known, "leave": asked, **self._terms()}
 
     def leave(self, name: str) -> dict[str, Any]:
-        """Remove *name* immediately: it says itself that it is gone."""
+        """Remove *name* immediately: the worker itself reports that it is gone."""
         with self._lock:
             self._leaving.discard(name)
             return {"left": self._alive().gone(name, State.LEFT), **self._terms()}
 
     def ask_to_leave(self, name: str) -> dict[str, Any]:
-        """Have *name* asked to leave, by its run's launcher or at its next heartbeat.
+        """Ask *name* to leave, through its run's launcher or with the answer to its next heartbeat.
 
-        `status` shows when it has left. Raise CallRefused.
+        `status` shows when it has left. Raise CallRefused if no such worker is present.
         """
         with self._lock:
             worker = self._alive().workers.get(name)
@@ -80,14 +88,19 @@ class CoordinatorDesk:
     # called by launchers
 
     def begin(self, run: RunInfo) -> dict[str, Any]:
-        """Start a run that gathers its nodes, ranked by its list until it ends."""
+        """Begin *run*. The order of its nodes decides the ranks until the run ends."""
         with self._lock:
             ranks = self._alive().begin(self._now(), run.nodes)
-            self._board, self._told_s, self._report = TelemetryBoard(run), self._now(), ""
+            self._board = TelemetryBoard(run)
+            self._told_s = self._now()
+            self._report = ""
             return {"ranks": ranks, **self._terms()}
 
     def telemetry(self, telemetry: Telemetry) -> dict[str, Any]:
-        """Take the run's progress, which counts as its nodes' heartbeats; return the nodes to ask to leave."""
+        """Store the run's progress, which counts as its nodes' heartbeats.
+
+        Return the nodes that the launcher must ask to leave.
+        """
         with self._lock:
             membership, now_s = self._alive(), self._now()
             self._told_s = now_s
@@ -117,7 +130,7 @@ class CoordinatorDesk:
             return self._terms()
 
     def take_report(self, page: str) -> dict[str, Any]:
-        """Keep the report of the run that ended last. Raise CallRefused while one is in progress, or before any."""
+        """Keep the report of the last run. Raise CallRefused unless that run has ended."""
         with self._lock:
             self._alive()
             if self._board is None or self._board.goes_on:
@@ -128,7 +141,7 @@ class CoordinatorDesk:
     # queries
 
     def ready(self, min_workers: int) -> dict[str, Any]:
-        """Return the present workers by rank, whether they are enough, and the current run if there is one."""
+        """Return the present workers by rank, whether they are enough, and the run in progress."""
         with self._lock:
             membership, board = self._alive(), self._board
             alive, run = membership.alive(), None
@@ -156,14 +169,14 @@ class CoordinatorDesk:
             return {"config": run.config if run else "", "folder": run.folder if run else ""}
 
     def report(self) -> str:
-        """Return the report of the run. Raise CallRefused without one."""
+        """Return the report of the last run. Raise CallRefused if there is none."""
         with self._lock:
             if not self._report:
                 raise CallRefused(404, "no report of a run that has ended")
             return self._report
 
     def history(self, after_s: float) -> list[dict[str, Any]]:
-        """Return the kept moments of the run that are later than *after_s* by its clock."""
+        """Return the stored moments of the run after *after_s* of the run's clock."""
         with self._lock:
             kept = self._board.history if self._board is not None else []
             found: list[dict[str, Any]] = plain([moment for moment in kept if moment["elapsed_s"] > after_s])
@@ -173,7 +186,7 @@ class CoordinatorDesk:
         return prometheus(self.status())
 
     def _alive(self) -> WorkerMembership:
-        """Return the membership after expiring silent workers; a run with a silent launcher has ended."""
+        """Drop silent workers, and end a run with a silent launcher. Return the membership."""
         now_s, board = self._now(), self._board
         self._membership.expire(now_s)
         if board is not None and board.goes_on and now_s - self._told_s > self._membership.dead_s:

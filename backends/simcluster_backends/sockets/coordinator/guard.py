@@ -1,4 +1,4 @@
-"""Checks before any other handling of a request: the token or the page's session, and finite numbers."""
+"""The checks before a request is handled: the token or the page's session, and finite numbers."""
 
 from __future__ import annotations
 
@@ -14,26 +14,28 @@ from simcluster.web.requests import App, is_json, is_own_page
 
 DASHBOARD = "/"
 SHOWN = ("/status", "/history", "/config", "/report")
-"""The paths that the page reads."""
+"""The paths that the dashboard reads."""
 
 COOKIE = "simcluster_coordinator"
 CODE_LIMIT_BYTES = 4096
 
 MOST_DIGITS = 100
-"""Limit of an integer's digits: seeds are long, but must convert to a finite float."""
+"""The limit on an integer's digits. It allows any seed, and only finite floats."""
 
 BODY_LIMIT_BYTES = 4 * 1024**2
 
 
 class CoordinatorGuard(Guard):
-    """Passes requests that name one of *hosts* in the Host header and carry *token* as bearer token.
+    """A guard that requires one of *hosts* in the Host header, and *token* as the bearer token.
 
-    The page needs no token. It reads with a session of *login*; without a login, any page of this origin may.
+    The dashboard needs no token, and reads its data with a session of *login*. Without a *login*,
+    any page of this origin may read the data.
     """
 
     def __init__(self, app: App, token: str, hosts: Collection[str], login: Login | None) -> None:
         super().__init__(app, hosts)
-        self._token, self._login = token, login
+        self._token = token
+        self._login = login
 
     def limit_bytes(self, asked: RequestHead) -> int:
         return CODE_LIMIT_BYTES if self._is_login(asked) else BODY_LIMIT_BYTES
@@ -83,9 +85,10 @@ def _whole(text: str) -> int:
 
 
 def _not_a_number(body: bytes) -> str:
-    """Return a description of a non-finite number in *body*, or "". Other errors are found when it is parsed.
+    """Return a description of a non-finite or too long number in *body*, or "".
 
-    Python accepts NaN and Infinity as JSON, and reads 1e999 as infinity.
+    Python accepts NaN and Infinity as JSON, and reads 1e999 as infinity. Other errors are left to
+    the parser of the request.
     """
     try:
         json.loads(body, parse_float=_finite, parse_int=_whole, parse_constant=_finite)

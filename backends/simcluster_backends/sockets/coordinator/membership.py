@@ -1,8 +1,8 @@
-"""The workers and their ranks, as a state machine driven by the caller's clock.
+"""The workers and their ranks: a state machine on the caller's clock.
 
-Ranks follow the order of registration, and from `begin` on the run's own list. While an epoch runs, no rank changes: a
-lost worker keeps its rank and gets it again on return; a new one waits for the next epoch. Ranks also survive between
-epochs.
+Workers get ranks in the order of registration; `begin` replaces them with the order of the run's
+list. While an epoch runs, no rank changes: a lost worker keeps its rank and gets it again when it
+returns, and a new worker waits for the next epoch. Ranks also survive between epochs.
 """
 
 from __future__ import annotations
@@ -13,7 +13,11 @@ from enum import StrEnum
 
 
 class State(StrEnum):
-    """A worker's state. EXPECTED: in the epoch, but never there; WAITING: there, but not in the epoch."""
+    """A worker's state.
+
+    An EXPECTED worker belongs to the epoch but has never registered. A WAITING worker is present
+    but does not belong to the epoch.
+    """
 
     EXPECTED = "expected"
     ALIVE = "alive"
@@ -27,7 +31,10 @@ PRESENT = (State.ALIVE, State.WAITING)
 
 @dataclass(frozen=True)
 class RegisteredWorker:
-    """*rank* is None while it has none; *heard_s* is the time of its last sign of life; *address* is for its peers."""
+    """A worker. *heard_s* is the time of its last sign of life; its peers reach it at *address*.
+
+    *rank* is None until the worker has one.
+    """
 
     name: str
     rank: int | None
@@ -38,7 +45,10 @@ class RegisteredWorker:
 
 @dataclass
 class WorkerMembership:
-    """A worker that is silent for more than *dead_s* is lost. *epoch* counts the worlds so far."""
+    """The workers by name. A worker that is silent for more than *dead_s* is lost.
+
+    *epoch* counts the runs so far.
+    """
 
     dead_s: float
     epoch: int = 0
@@ -57,7 +67,7 @@ class WorkerMembership:
         return worker
 
     def heartbeat(self, name: str, now_s: float) -> bool:
-        """Return whether *name* is present; if not, it must register (again)."""
+        """Note a sign of life of *name*; return False if it is not present and must register."""
         worker = self.workers.get(name)
         if worker is None or worker.state not in PRESENT:
             return False
@@ -65,7 +75,7 @@ class WorkerMembership:
         return True
 
     def gone(self, name: str, state: State) -> bool:
-        """Mark *name* as LOST or LEFT by *state*; return whether it was neither before."""
+        """Set *state*, LOST or LEFT, for *name*; return False if it is unknown or already gone."""
         worker = self.workers.get(name)
         if worker is None or worker.state in (State.LOST, State.LEFT):
             return False
@@ -78,16 +88,17 @@ class WorkerMembership:
         return self.running and worker is not None and worker.state is State.ALIVE
 
     def expire(self, now_s: float) -> list[str]:
-        """Mark workers that were silent for too long as lost; return their names."""
+        """Mark workers that have been silent for too long as lost; return their names."""
         late = [w.name for w in self.workers.values() if w.state in PRESENT and now_s - w.heard_s > self.dead_s]
         for name in late:
             self.gone(name, State.LOST)
         return late
 
     def begin(self, now_s: float, names: Sequence[str]) -> dict[str, int]:
-        """Begin an epoch of *names* in rank order; return ranks by name. Other workers that are present wait.
+        """Begin an epoch of *names* in rank order; return their ranks.
 
-        Absent *names* are expected, with their rank, until they register.
+        Present workers that are not in *names* wait. The absent workers in *names* are expected,
+        with their rank, until they register.
         """
         ranks = {name: rank for rank, name in enumerate(names)}
         present = {name: worker for name, worker in self.workers.items() if worker.state in PRESENT}
@@ -104,7 +115,10 @@ class WorkerMembership:
         return ranks
 
     def end(self) -> None:
-        """End the epoch: waiting workers get ranks after the others; the next `begin` forgets those that are gone."""
+        """End the epoch: waiting workers get ranks after the others.
+
+        Workers that are gone stay known until the next `begin`.
+        """
         self.running = False
         for worker in list(self.workers.values()):
             if worker.state is State.WAITING:
@@ -116,5 +130,5 @@ class WorkerMembership:
         return sorted(found, key=lambda worker: worker.rank if worker.rank is not None else -1)
 
     def _free_rank(self) -> int:
-        """Return the rank after all others: no other worker fills a gap."""
+        """Return the lowest rank above all others. Gaps are left to workers that may return."""
         return max((worker.rank for worker in self.workers.values() if worker.rank is not None), default=-1) + 1

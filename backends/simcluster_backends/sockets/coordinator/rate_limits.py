@@ -1,6 +1,6 @@
-"""Limits on slow clients: how long the service waits for a request, and for how many clients at once.
+"""Limits on slow clients: how long the service waits for a request, and for how many at once.
 
-Uvicorn waits forever for an unfinished request, and for a body that is no longer wanted.
+Uvicorn itself waits forever for an unfinished request, and for a body that is no longer needed.
 """
 
 from __future__ import annotations
@@ -16,23 +16,27 @@ from simcluster_backends.sockets.net.addresses import show_endpoint
 from simcluster_backends.sockets.net.tls import in_words
 
 ASK_S = 5.0
-"""Until the head of a request is complete: since the connection, or since the last answer."""
+"""The time in which a client must send a request's head, after it connects or has an answer."""
 
 ANSWER_S = 30.0
-"""Until a client has sent a body or taken an answer, as often as the service waits for it: with a token both may be
-long. A client waits for an answer as long as it likes, as for the next part of a stream.
+"""The time in which a client must send a request's body and receive the answer.
+
+After this time, the client is dropped if the service is waiting for the client. If the client is
+waiting for the service, for example for the next part of a stream, the time starts again.
 """
 
 ASKING_LIMIT = 64
-"""Connections without a complete request. One more drops the oldest: honest clients have long asked by then, so
-strangers keep none of them out, however many they are.
+"""The limit on connections without a complete request.
+
+Beyond this limit, each new connection drops the oldest. An honest client sends its request at once,
+so strangers cannot lock it out, however many connections they open.
 """
 
 LOGGED = 5
 
 
 class StrangerFilter(logging.Filter):
-    """Logs the first few actions of strangers, and then every power of ten."""
+    """A log filter that passes the first LOGGED warnings, then the 10th, the 100th and so on."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -50,7 +54,10 @@ class StrangerFilter(logging.Filter):
 
 
 class TimedConnection(H11Protocol):
-    """A connection that is dropped when its time is up. `patient_protocol` derives a service's class from it."""
+    """A connection that is dropped at a deadline. `patient_protocol` derives a class per service.
+
+    *asking* has all connections of the service without a complete request, the oldest first.
+    """
 
     asking: dict[TimedConnection, None]
     most_asking: int
@@ -83,7 +90,7 @@ class TimedConnection(H11Protocol):
         return self.cycle is not None and not self.cycle.response_complete
 
     def _wait(self) -> None:
-        """Restart the deadline, for a request or its answer."""
+        """Restart the deadline for the current answer, or else for the next request."""
         if self._deadline is not None:
             self._deadline.cancel()
         self.asking.pop(self, None)
@@ -91,7 +98,8 @@ class TimedConnection(H11Protocol):
             self.asking[self] = None
             if len(self.asking) > self.most_asking:
                 oldest = next(iter(self.asking))
-                del self.asking[oldest]  # its loss is reported later, and the next one may come before that
+                # Remove it now: `connection_lost` comes later, and more connections may come first.
+                del self.asking[oldest]
                 oldest.drop()
         self._deadline = self.loop.call_later(ANSWER_S if self._is_answered else ASK_S, self._late)
 
@@ -112,26 +120,28 @@ class TimedConnection(H11Protocol):
 
 
 class TimedTlsConnection(TimedConnection):
-    """The same over TLS, including its handshake in the limits.
+    """A TimedConnection over TLS. The limits also apply to the TLS handshake.
 
-    A server with a context would begin any number of handshakes with strangers, and wait a minute for each.
+    asyncio's own server with an SSL context would start any number of handshakes with strangers,
+    and wait a minute for each.
     """
 
     secure: ssl.SSLContext
-    _early = b""  # received with the end of the handshake
+    _early = b""  # data that arrives before `_secure` knows that the handshake is done
     _is_secure = False
     _securing: asyncio.Task[None] | None = None
     _tcp: asyncio.Transport | None = None
 
     def drop(self) -> None:
-        """Abort TLS and the TCP connection below it: a TLS transport already closing does not pass an abort on."""
+        """Abort TLS and the TCP connection below it: a closing TLS transport does not abort TCP."""
         super().drop()
         if self._tcp is not None:
             self._tcp.abort()
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         self.transport = self._tcp = transport
-        transport.pause_reading()  # incoming bytes are for TLS, which begins in the loop's next turn
+        # Incoming bytes belong to TLS, which starts in the loop's next turn: leave them unread.
+        transport.pause_reading()
         self._wait()
         self._securing = self.loop.create_task(self._secure(transport))
 
@@ -155,7 +165,7 @@ class TimedTlsConnection(TimedConnection):
         except OSError as error:
             peer = show_endpoint(*transport.get_extra_info("peername")[:2])
             self.few.warning("dropped %s: %s", peer, in_words(error))
-        if secured is None:  # gone meanwhile
+        if secured is None:  # the connection was lost during the handshake
             self.asking.pop(self, None)
             return
         self._securing, self._is_secure = None, True
@@ -165,7 +175,10 @@ class TimedTlsConnection(TimedConnection):
 
 
 def patient_protocol(secure: ssl.SSLContext | None = None, most_asking: int = ASKING_LIMIT) -> type[asyncio.Protocol]:
-    """Return the class of one service's connections, over TLS by *secure* if given; *most_asking* as ASKING_LIMIT."""
+    """Return a new class for the connections of one service, over TLS if *secure* is given.
+
+    *most_asking* replaces ASKING_LIMIT.
+    """
     few = logging.Logger("uvicorn.error", logging.WARNING)
     few.parent = logging.getLogger("uvicorn.error")
     few.addFilter(StrangerFilter())

@@ -1,4 +1,4 @@
-"""Run an HTTP service, such as the coordinator: in the foreground as a command, or in a thread alongside a run."""
+"""Run an HTTP service such as the coordinator, either alone or in a thread alongside a run."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from functools import partial
 
 import uvicorn
 
-from simcluster.errors import Problem, RunError, UsageError
+from simcluster.errors import RunError, UsageError
 from simcluster.web.login import Login, invitation
 from simcluster.web.requests import App, is_loopback
 from simcluster_backends.sockets.coordinator.api import make_api
@@ -27,10 +27,12 @@ log = logging.getLogger("simcluster.sockets")
 
 
 class AppServer:
-    """Serves an application at *endpoint* ("host:port", port 0 for any): what *app_for* makes of its names.
+    """A server of an application at *endpoint*, "host:port"; port 0 takes any free port.
 
-    *hosts* are names of it besides those of *endpoint* and loopback. Over TLS if *secure* is given. Further than
-    *connections* get 503. Raises UsageError, naming *key*, if it cannot listen at *endpoint*.
+    *app_for* is called with the server's names, and returns the application. The names are *hosts*,
+    the host of *endpoint*, and the names of loopback. The server uses TLS if *secure* is given. It
+    answers connections beyond *connections* with status 503. Raise UsageError, naming *key*, if it
+    cannot listen, or if *endpoint* is a wildcard and *hosts* is empty.
     """
 
     def __init__(
@@ -46,7 +48,7 @@ class AppServer:
         hosts = list(hosts)
         if is_wildcard(host) and not hosts:
             found = f"{endpoint}, which is not a name"
-            raise UsageError(Problem(key, found, "--allow-host NAME, the name that clients use"))
+            raise UsageError(key, found, "--allow-host NAME, the name that clients use")
         self._socket = open_socket(host, port, key)
         bound = self._socket.getsockname()
         self.endpoint = show_endpoint(str(bound[0]), int(bound[1]))
@@ -54,7 +56,7 @@ class AppServer:
         config = uvicorn.Config(
             app_for(names),
             log_level="warning",
-            access_log=False,  # a path says no more than the run's log, and a header holds the token
+            access_log=False,  # the run's log has the same facts, and a header holds the token
             server_header=False,
             loop="asyncio",  # with uvloop, TLS that starts on an open connection loses its first bytes
             http=patient_protocol(secure, max(ASKING_LIMIT, connections // 4)),
@@ -70,7 +72,7 @@ class AppServer:
         self.page_url = f"{scheme}://{hosts[0]}:{bound[1]}" if hosts else self.url
 
     def start(self) -> None:
-        """Serve in a thread from now on. Raise RunError."""
+        """Serve in a thread. Return once it accepts connections; raise RunError if it does not."""
         self._thread.start()
         end_s = time.monotonic() + START_S
         while not self._server.started:
@@ -89,10 +91,11 @@ class AppServer:
 
 
 class CoordinatorService(AppServer):
-    """Serves *desk* to holders of *token*, and its page to browsers.
+    """A server of *desk* for holders of *token*, and of its dashboard for browsers.
 
-    A browser needs the link that *told* is called with; on loopback only if *login*, or if *hosts* name it elsewhere:
-    a proxy may then lead there.
+    A browser off loopback needs a login link, and *told* is called with the link. On loopback, a
+    browser needs a link if *login* is set, or if *hosts* has names off loopback: a proxy may then
+    serve the dashboard elsewhere.
     """
 
     def __init__(
@@ -114,6 +117,6 @@ class CoordinatorService(AppServer):
         super().__init__(endpoint, app_for, hosts, secure)
 
     def invite(self) -> None:
-        """Print the first link of the page, if it needs one."""
+        """Report the first login link of the dashboard, if it needs one."""
         if self._login is not None:
             self._login.renew()

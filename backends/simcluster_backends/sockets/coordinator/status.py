@@ -1,4 +1,4 @@
-"""The state of service and run as JSON and in Prometheus's text format."""
+"""Return the state of a coordinator and its run as JSON values and in Prometheus's text format."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from simcluster_backends.sockets.coordinator.membership import WorkerMembership
 
 
 def status(membership: WorkerMembership, board: TelemetryBoard | None, now_s: float) -> dict[str, Any]:
-    """Return everything known, in plain JSON values: what is not finite becomes None."""
+    """Return the state as plain JSON values; numbers that are not finite become None."""
     return {
         "version": __version__,
         "epoch": membership.epoch,
@@ -71,7 +71,7 @@ _OF_LINK = {
 
 
 class _Collector(Collector):
-    """Status as Prometheus metric families."""
+    """A collector that yields *found*, a result of `status`, as Prometheus metric families."""
 
     def __init__(self, found: dict[str, Any]) -> None:
         self._found = found
@@ -113,7 +113,7 @@ def _family(
 
 
 def prometheus(found: dict[str, Any]) -> bytes:
-    """Return the result of `status` in Prometheus's text format."""
+    """Return *found*, a result of `status`, in Prometheus's text format."""
     registry = CollectorRegistry()
     registry.register(_Collector(found))
     return generate_latest(registry)

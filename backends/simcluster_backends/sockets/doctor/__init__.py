@@ -1,4 +1,4 @@
-"""`simcluster doctor`: ask every machine of a topology whether a run could start there, and say what to do if not."""
+"""`simcluster doctor`: check whether a run could start on every machine, and name remedies."""
 
 from simcluster_backends.sockets.doctor.rows import DoctorRow, doctor
 

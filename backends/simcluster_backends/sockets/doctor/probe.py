@@ -1,34 +1,47 @@
-"""One machine, asked as a run would start nodes there: by the same command, over the same ssh."""
+"""Question one machine with the same command, run here or over ssh, that starts a run's nodes."""
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
 import time
-from asyncio.subprocess import PIPE, Process
+from asyncio.subprocess import Process
 from collections import deque
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import TypeVar
 
 from simcluster.process.signals import kill_group
-from simcluster_backends.sockets.launcher import orders
+from simcluster_backends.sockets.launcher.agent_process import CLOSE_S, LAST_LINES, kill_agent, next_line, start_agent
+from simcluster_backends.sockets.launcher.machine_messages import (
+    ClockReading,
+    ClockRequest,
+    ExamineOrder,
+    Fingerprint,
+    MachineFacts,
+    MachineReport,
+    ToMachine,
+    line_of,
+    read_from_machine,
+)
 
 PINGS = 8
-CLOSE_S = 3.0
-LAST_LINES = 3
 
-M = TypeVar("M", orders.MachineReport, orders.ClockReading, orders.MachineFacts)
+M = TypeVar("M", MachineReport, ClockReading, MachineFacts)
 
 
 @dataclass
 class MachineAnswers:
-    """A machine's answers until the time was up. *failure*: why the rest is missing, with its last *lines*."""
+    """The answers of a machine. If some are missing, *failure* has the reason.
 
-    fingerprint: orders.Fingerprint | None = None
+    *lines* has the last lines that the machine printed. *clock_offset_s* is its clock minus this
+    machine's clock, accurate to *clock_error_s*.
+    """
+
+    fingerprint: Fingerprint | None = None
     clock_offset_s: float | None = None
     clock_error_s: float | None = None
-    facts: orders.MachineFacts | None = None
+    facts: MachineFacts | None = None
     failure: str = ""
     exit_code: int | None = None
     lines: deque[str] = field(default_factory=lambda: deque(maxlen=LAST_LINES))
@@ -38,18 +51,18 @@ class MachineAnswers:
         return "; ".join(self.lines)
 
 
-async def probe(command: Sequence[str], question: orders.ExamineOrder, timeout_s: float) -> MachineAnswers:
-    """Run *command*, which starts the agent of a machine, and return its answers; its processes have then ended."""
+async def probe(command: Sequence[str], question: ExamineOrder, timeout_s: float) -> MachineAnswers:
+    """Run *command*, which starts the agent of a machine, and return the answers to *question*.
+
+    This takes at most *timeout_s*, plus the time until the command's processes have ended.
+    """
     answers = MachineAnswers()
     try:
-        process = await asyncio.create_subprocess_exec(
-            *command, stdin=PIPE, stdout=PIPE, stderr=PIPE, limit=orders.LINE_LIMIT_BYTES, start_new_session=True
-        )
+        process = await start_agent(command)
     except OSError as error:
-        answers.failure = f"{command[0]} cannot be started: {error.strerror}"
+        answers.failure = str(error)
         return answers
-    assert process.stderr is not None
-    listening = asyncio.create_task(_keep(process.stderr, answers))
+    listening = asyncio.create_task(_keep(process, answers))
     try:
         async with asyncio.timeout(timeout_s):
             await _ask(process, question, answers)
@@ -67,32 +80,31 @@ async def probe(command: Sequence[str], question: orders.ExamineOrder, timeout_s
     return answers
 
 
-async def _ask(process: Process, question: orders.ExamineOrder, answers: MachineAnswers) -> None:
-    answers.fingerprint = (await _next(process, orders.MachineReport, answers)).fingerprint
+async def _ask(process: Process, question: ExamineOrder, answers: MachineAnswers) -> None:
+    answers.fingerprint = (await _next(process, MachineReport, answers)).fingerprint
     for number in range(PINGS):
         asked_s = time.time()
         began_s = time.perf_counter()
-        _send(process, orders.ClockRequest(number))
-        there_s = (await _next(process, orders.ClockReading, answers)).time_s
+        _send(process, ClockRequest(number))
+        there_s = (await _next(process, ClockReading, answers)).time_s
         took_s = time.perf_counter() - began_s
         if answers.clock_error_s is None or took_s / 2 < answers.clock_error_s:
-            # The machine read its clock at some moment between question and answer.
+            # The machine read its clock between question and answer: assume halfway, as NTP does.
             answers.clock_error_s = took_s / 2
             answers.clock_offset_s = there_s - (asked_s + took_s / 2)
     _send(process, question)
-    answers.facts = await _next(process, orders.MachineFacts, answers)
+    answers.facts = await _next(process, MachineFacts, answers)
 
 
-def _send(process: Process, message: orders.ToMachine) -> None:
+def _send(process: Process, message: ToMachine) -> None:
     assert process.stdin is not None
-    process.stdin.write(orders.line_of(message))
+    process.stdin.write(line_of(message))
 
 
 async def _next(process: Process, kind: type[M], answers: MachineAnswers) -> M:
-    """Return the next message of *kind*; keep other lines. Raise EOFError."""
-    assert process.stdout is not None
-    while line := await _line(process.stdout):
-        message = orders.read_from_machine(line)
+    """Return the next message of *kind*; note lines of other output. Raise EOFError at the end."""
+    while line := await next_line(process.stdout):
+        message = read_from_machine(line)
         if isinstance(message, kind):
             return message
         if message is None:
@@ -100,19 +112,9 @@ async def _next(process: Process, kind: type[M], answers: MachineAnswers) -> M:
     raise EOFError
 
 
-async def _keep(stream: asyncio.StreamReader, answers: MachineAnswers) -> None:
-    while line := await _line(stream):
+async def _keep(process: Process, answers: MachineAnswers) -> None:
+    while line := await next_line(process.stderr):
         _note(line, answers)
-
-
-async def _line(stream: asyncio.StreamReader) -> bytes:
-    """Return the next line, or a piece of one that is too long; b"" at the end."""
-    try:
-        return await stream.readuntil(b"\n")
-    except asyncio.IncompleteReadError as end:
-        return end.partial
-    except asyncio.LimitOverrunError as error:
-        return await stream.read(max(1, error.consumed))
 
 
 def _note(line: bytes, answers: MachineAnswers) -> None:
@@ -121,15 +123,13 @@ def _note(line: bytes, answers: MachineAnswers) -> None:
 
 
 async def _end(process: Process) -> None:
-    """End the agent, which leaves when its stdin closes, and kill what has not ended soon after."""
+    """Close the agent's stdin, which ends it, and kill it if it has not ended after CLOSE_S."""
     assert process.stdin is not None
     process.stdin.close()
     try:
         await asyncio.wait_for(process.wait(), CLOSE_S)
     except TimeoutError:
-        kill_group(process.pid)  # ssh and any proxy commands
-        with contextlib.suppress(TimeoutError):
-            await asyncio.wait_for(process.wait(), CLOSE_S)
+        await kill_agent(process)
     except asyncio.CancelledError:
         kill_group(process.pid)
         raise

@@ -1,4 +1,4 @@
-"""The problems of a node, in words, each with a remedy."""
+"""Describe the problems of a node, each with a remedy."""
 
 from __future__ import annotations
 
@@ -8,15 +8,15 @@ from dataclasses import dataclass
 from simcluster.process.accelerators import missing
 from simcluster.topology.model.compute import CPU
 from simcluster_backends.sockets.doctor.probe import MachineAnswers
-from simcluster_backends.sockets.launcher import orders
+from simcluster_backends.sockets.launcher.machine_messages import Fingerprint, differences
 
 CLOCK_LIMIT_S = 1.0
-"""Clocks may differ by this much: times in logs and on certificates stay meaningful."""
+"""The largest tolerated clock difference: times in logs and certificates stay comparable."""
 
 
 @dataclass(frozen=True)
 class Trouble:
-    """A problem of a node, and what to *do*."""
+    """A problem of a node: *what* describes it, and *do* is the remedy."""
 
     what: str
     do: str
@@ -40,7 +40,10 @@ _THERE = (
 
 
 def why_not_asked(answers: MachineAnswers, target: str | None) -> Trouble:
-    """Return the trouble of a machine that did not answer all; *target* is that of ssh, None on this machine."""
+    """Return the reason for which a machine's answers are missing, with a remedy.
+
+    *target* is its ssh target, or None for this machine.
+    """
     said = f": {answers.said}" if answers.said else ""
     what = f"{answers.failure}{said}"
     if target is not None and answers.exit_code == 255:
@@ -66,12 +69,14 @@ def why_not_asked(answers: MachineAnswers, target: str | None) -> Trouble:
     )
 
 
-def troubles_of(
-    answers: MachineAnswers, here: orders.Fingerprint, own: str | None, compute: str = CPU
-) -> list[Trouble]:
-    """Return all that is wrong with a node that has answered; *own* is its address, *compute* what it computes on."""
+def troubles_of(answers: MachineAnswers, here: Fingerprint, own: str | None, compute: str = CPU) -> list[Trouble]:
+    """Return all troubles that the *answers* of a node's machine show.
+
+    *here* is this machine's fingerprint. *own* is the node's address, and *compute* the processor
+    that its topology asks for.
+    """
     found = []
-    if answers.fingerprint is not None and (words := orders.differences(here, answers.fingerprint)):
+    if answers.fingerprint is not None and (words := differences(here, answers.fingerprint)):
         found.append(Trouble("; ".join(words), "install the same there: a run compares them, and refuses"))
     offset_s, error_s = answers.clock_offset_s, answers.clock_error_s
     if offset_s is not None and error_s is not None and abs(offset_s) - error_s > CLOCK_LIMIT_S:

@@ -1,4 +1,4 @@
-"""The route that packets from this machine really take, as far as the system tells, and whether anything is there."""
+"""Find the route that packets from this machine take, and whether a host answers."""
 
 from __future__ import annotations
 
@@ -9,10 +9,9 @@ import re
 import shutil
 import socket
 import sys
-from asyncio.subprocess import DEVNULL, PIPE
 from dataclasses import dataclass
 
-from simcluster_backends.sockets.net.addresses import facing, ip_of
+from simcluster_backends.sockets.net.addresses import facing, ip_of, output_of
 
 REACH_S = 5.0
 SSH_PORT = 22
@@ -20,7 +19,10 @@ SSH_PORT = 22
 
 @dataclass(frozen=True)
 class PacketRoute:
-    """How packets to *to* leave this machine; None where the system does not tell."""
+    """The route by which packets to the address *to* leave this machine.
+
+    *interface* and *gateway* are None if the system does not report them.
+    """
 
     to: str
     source: str
@@ -29,7 +31,7 @@ class PacketRoute:
 
 
 async def route_to(host: str) -> PacketRoute | None:
-    """Return the route to *host*, None if there is none."""
+    """Return the route to *host*, or None if there is none."""
     try:
         async with asyncio.timeout(REACH_S):
             loop = asyncio.get_running_loop()
@@ -44,7 +46,10 @@ async def route_to(host: str) -> PacketRoute | None:
 
 
 async def why_unreachable(host: str, port: int) -> str:
-    """Return why nothing answers at *host*, "" if something does: a refused connection is an answer, too."""
+    """Return the reason for which *host* does not answer at *port*, or "" if it does.
+
+    A refused connection also counts as an answer. Port 0 stands for ssh's port.
+    """
     try:
         async with asyncio.timeout(REACH_S):
             _, writer = await asyncio.open_connection(host, port or SSH_PORT)
@@ -60,25 +65,18 @@ async def why_unreachable(host: str, port: int) -> str:
 
 
 async def _told(address: str) -> tuple[str | None, str | None]:
-    """Return (interface, gateway) as the system's own command tells them."""
+    """Return (interface, gateway) of the route to *address*, as the system's own command says."""
     if ip_of(address) is None:
         return None, None
     command = ["route", "-n", "get", address] if sys.platform == "darwin" else ["ip", "-json", "route", "get", address]
     if shutil.which(command[0]) is None:
         return None, None
-    process = await asyncio.create_subprocess_exec(*command, stdin=DEVNULL, stdout=PIPE, stderr=DEVNULL)
-    try:
-        said, _ = await asyncio.wait_for(process.communicate(), REACH_S)
-    except TimeoutError:
-        process.kill()
-        await process.wait()
-        return None, None
-    text = said.decode(errors="replace")
+    text = await output_of(command, REACH_S) or ""
     return read_route_get(text) if sys.platform == "darwin" else read_ip_route(text)
 
 
 def read_ip_route(text: str) -> tuple[str | None, str | None]:
-    """Read (interface, gateway) in what `ip -json route get` prints."""
+    """Return (interface, gateway) from the output *text* of `ip -json route get`."""
     try:
         rows = json.loads(text)
         row = rows[0]
@@ -88,6 +86,6 @@ def read_ip_route(text: str) -> tuple[str | None, str | None]:
 
 
 def read_route_get(text: str) -> tuple[str | None, str | None]:
-    """Read (interface, gateway) in what macOS's `route -n get` prints."""
+    """Return (interface, gateway) from the output *text* of macOS's `route -n get`."""
     found = dict(re.findall(r"^\s*(interface|gateway): (\S+)\s*$", text, re.MULTILINE))
     return found.get("interface"), found.get("gateway")

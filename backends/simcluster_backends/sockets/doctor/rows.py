@@ -1,4 +1,4 @@
-"""A row for every node: its machine's answers, the route to it, and its troubles. Machines are asked concurrently."""
+"""Make a row for every node: its machine's answers, the route to it, and its troubles."""
 
 from __future__ import annotations
 
@@ -14,24 +14,25 @@ from simcluster.job import Remote
 from simcluster.process.platforms import need_unix
 from simcluster.topology import Node, Topology
 from simcluster.topology.model.compute import CPU
+from simcluster_backends.sockets.doctor.links import links_taken
 from simcluster_backends.sockets.doctor.probe import MachineAnswers, probe
 from simcluster_backends.sockets.doctor.problems import Trouble, troubles_of, why_not_asked
 from simcluster_backends.sockets.doctor.routes import PacketRoute, route_to, why_unreachable
 from simcluster_backends.sockets.launcher.facts import why_not_ours
-from simcluster_backends.sockets.launcher.orders import ExamineOrder, Fingerprint, fingerprint
+from simcluster_backends.sockets.launcher.machine_messages import ExamineOrder, Fingerprint, fingerprint
 from simcluster_backends.sockets.net.addresses import resolved
 from simcluster_backends.sockets.net.ssh import Ssh
 
 MOST_S = 600.0
 AT_ONCE = 32
-"""Machines that are asked at the same time."""
+"""The limit on machines that are questioned at the same time."""
 
 Way = Literal["ssh", "here", "by hand"]
 
 
 @dataclass
 class DoctorRow:
-    """One node. Numbers and versions are None where its machine did not tell them."""
+    """The findings about one node. A field is None if nothing was found out about it."""
 
     node: str
     way: Way
@@ -47,11 +48,16 @@ class DoctorRow:
     free_memory_bytes: int | None = None
     accelerator: str | None = None
     compute: str = CPU
+    links: dict[str, str] = field(default_factory=dict)  # a peer to connect to -> the link there
     problems: list[Trouble] = field(default_factory=list)
 
 
 def doctor(topology: Topology, timeout_s: float, config: str | None, options: Sequence[str]) -> list[DoctorRow]:
-    """Examine every worker of *topology*; *config* and *options* are ssh's. Raise UsageError."""
+    """Examine every worker of *topology*; return one row per worker.
+
+    *timeout_s* limits the questions to each machine. *config* is an ssh configuration file, and
+    *options* has ssh options as KEY=VALUE. Raise UsageError if an argument is invalid.
+    """
     need_unix("nodes")
     problems = [
         Problem("--ssh-option", repr(one), "KEY=VALUE, as ssh's -o takes it") for one in options if "=" not in one
@@ -59,15 +65,17 @@ def doctor(topology: Topology, timeout_s: float, config: str | None, options: Se
     if not 0 < timeout_s <= MOST_S:
         problems.append(Problem("--timeout", f"{timeout_s:g}", f"more than 0 and at most {MOST_S:g} s"))
     raise_all(problems)
-    nodes = [topology.nodes[name] for name in topology.workers]
-    return asyncio.run(_Examination(nodes, timeout_s, Ssh(config, tuple(options))).rows())
+    return asyncio.run(_Examination(topology, timeout_s, Ssh(config, tuple(options))).rows())
 
 
 class _Examination:
-    """All machines, each asked once however many nodes it has."""
+    """An examination of *topology*: each machine is questioned once, however many nodes it has."""
 
-    def __init__(self, nodes: Sequence[Node], timeout_s: float, ssh: Ssh) -> None:
-        self._nodes, self._timeout_s, self._ssh = nodes, timeout_s, ssh
+    def __init__(self, topology: Topology, timeout_s: float, ssh: Ssh) -> None:
+        self._topology = topology
+        self._nodes = [topology.nodes[name] for name in topology.workers]
+        self._timeout_s = timeout_s
+        self._ssh = ssh
         self._ways: dict[str, Way] = {}
         self._asking: dict[Any, asyncio.Task[MachineAnswers]] = {}
         self._at_once = asyncio.Semaphore(AT_ONCE)
@@ -86,13 +94,13 @@ class _Examination:
         return row
 
     async def _look_for(self, node: Node, row: DoctorRow) -> None:
-        """Find the route to *node* and, at its address, whether anything is there."""
+        """Add the route to *node* to *row*, and a trouble if its address does not answer."""
         if row.way == "here":
             return
         host = node.address
         if host is None and node.ssh is not None:
-            with suppress(OSError):  # no ssh here, which its answers say
-                host = await resolved(node.ssh, self._ssh)  # None behind a jump host
+            with suppress(OSError):  # ssh is missing: the machine's answers report that
+                host = await resolved(node.ssh, self._ssh)  # None if a jump host is needed
         row.route = await route_to(host) if host is not None else None
         if node.address is None:
             return
@@ -104,7 +112,7 @@ class _Examination:
             row.problems.append(Trouble(what, "check cable, address, firewall, and whether it sleeps: docs/shelf.md"))
 
     async def _answers(self, node: Node) -> MachineAnswers:
-        """Return the answers of the machine of *node*."""
+        """Return the answers of *node*'s machine, which is questioned only once."""
         machine = self._machine(node)
         if machine not in self._asking:
             own = [other.address for other in self._nodes if other.address and self._machine(other) == machine]
@@ -123,7 +131,7 @@ class _Examination:
             return await probe(command, question, self._timeout_s)
 
     def _machine(self, node: Node) -> Any:
-        """Return equal values for nodes that live on one machine and are started by one command."""
+        """Return a key that nodes share if one command starts them on one machine."""
         if self._ways[node.name] == "by hand":
             return node.name
         return node.ssh, node.command if node.ssh is not None else ()
@@ -139,13 +147,17 @@ class _Examination:
         if answers.facts is not None:
             row.free_memory_bytes = answers.facts.free_memory_bytes
             row.accelerator = answers.facts.accelerator or None
+            row.links, wrong = links_taken(self._topology, row.node, answers.facts)
+            row.problems += wrong
         if answers.failure:
             row.problems.append(why_not_asked(answers, row.ssh if row.way == "ssh" else None))
         row.problems += troubles_of(answers, here, row.address, row.compute)
 
 
 def _way(node: Node) -> Way:
-    """Return how a run starts *node*. One with an address of this machine, and no ssh, is started here."""
+    """Return how a run starts *node*: by hand if it has no `ssh`, and an address that is not this
+    machine's.
+    """
     if node.ssh is not None:
         return "ssh"
     return "by hand" if node.address is not None and why_not_ours(node.address) else "here"

@@ -1,1 +1,1 @@
-"""The launcher: it starts nodes, watches them and collects their results."""
+"""The launcher: start nodes, watch them and collect their results."""

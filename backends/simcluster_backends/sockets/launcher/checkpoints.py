@@ -1,7 +1,8 @@
-"""Checkpoints over the control lane, the launcher's end: nodes hand in their shards, and only the launcher writes them.
+"""The launcher's end of checkpoints: nodes send their shards, and only the launcher writes them.
 
-So machines need no shared directory, and one process keeps the files in order. A node waits only until its previous
-shard is on the launcher's disk; the launcher writes in a thread.
+So machines need no shared directory, and a single process keeps the files consistent. The launcher
+writes in a thread. Before a node sends a shard, it waits only until the launcher has written the
+node's previous shard.
 """
 
 from __future__ import annotations
@@ -20,22 +21,23 @@ from simcluster_backends.sockets.wire.messages import CheckpointPiece, ShardPiec
 
 if TYPE_CHECKING:
     from simcluster.checkpoints.gather import CheckpointKeeping
-    from simcluster_backends.sockets.launcher.member import NodeHandle
+    from simcluster_backends.sockets.launcher.node_handle import NodeHandle
 
 log = logging.getLogger("simcluster.sockets")
 
 
 class NodeShards:
-    """The shards that nodes hand in, and those they begin with."""
+    """The shards that nodes send for checkpoints, and the shards from which nodes resume."""
 
     def __init__(self, keeping: CheckpointKeeping | None, members: Sequence[NodeHandle]) -> None:
-        self._keeping, self._members = keeping, members
+        self._keeping = keeping
+        self._members = members
         self._pieces: dict[int, list[bytes]] = {}
         self._writer = ThreadPoolExecutor(1, thread_name_prefix="checkpoints")
         self._loop = asyncio.get_running_loop()
 
     def welcome(self, member: NodeHandle) -> None:
-        """Send *member*, which has just joined, the shard that it begins with."""
+        """Send *member*, which has just connected, the shard from which it resumes, if any."""
         self._pieces.pop(member.rank, None)  # from an earlier incarnation
         shard = self._keeping.begins_with(member.rank) if self._keeping is not None else None
         if shard is not None:
@@ -43,7 +45,7 @@ class NodeShards:
                 member.tell(CheckpointPiece(piece, last))
 
     def hear(self, member: NodeHandle, message: ShardPiece) -> None:
-        """Take the next piece of the shard that *member* hands in."""
+        """Store the next piece of *member*'s shard. After the last one, write the shard."""
         pieces = self._pieces.setdefault(member.rank, [])
         pieces.append(message.content)
         if message.last:
@@ -51,7 +53,7 @@ class NodeShards:
             self._writer.submit(self._write, self._pieces.pop(member.rank), member, lost)
 
     async def close(self) -> None:
-        """Return when everything handed in has been written."""
+        """Return when all complete shards have been written."""
         await asyncio.to_thread(self._writer.shutdown)
 
     def _write(self, pieces: list[bytes], member: NodeHandle, lost: set[int]) -> None:

@@ -1,7 +1,7 @@
-"""Inject a plan's faults into real nodes: the launcher acts on processes, and orders nodes to do the rest.
+"""Inject a plan's faults into real nodes: the launcher acts on processes, nodes on connections.
 
-Cuts, resets and slowdowns happen inside a node, which is sent them beforehand and acts by its clock: see
-simcluster_backends.sockets.node.cuts.
+A node gets its cuts, resets and slowdowns before the run begins, and applies them by its own clock:
+see simcluster_backends.sockets.node.cuts.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from simcluster.fault_plans.keys import KINDS
 from simcluster.fault_plans.log import FaultLog
 from simcluster.job import ClusterJob
 from simcluster_backends.sockets.launcher.fork_process import SignalName
-from simcluster_backends.sockets.launcher.member import NodeHandle
+from simcluster_backends.sockets.launcher.node_handle import NodeHandle
 from simcluster_backends.sockets.wire import messages
 from simcluster_backends.sockets.wire.messages import HoldOrder, ResetOrder
 
@@ -24,10 +24,10 @@ SUPPORTED = (
     *(kinds.Crash, kinds.Restart, kinds.Join, kinds.Leave, kinds.Hang, kinds.Slow),
     *(kinds.Cut, kinds.Partition, kinds.Reset),
 )
-"""The other kinds need a network that this backend does not have."""
+"""The kinds of faults that real nodes can have. Other kinds need control of the network."""
 
 AT_A_STEP = (kinds.Crash, kinds.Restart, kinds.Leave, kinds.Hang)
-"""What the launcher itself does, as soon as it hears of the step."""
+"""The kinds that may begin at a step: the launcher injects them as soon as it hears of the step."""
 
 _BY_ITS_STARTER = {
     kinds.Hang: "only its launcher can resume a stopped process",
@@ -37,7 +37,7 @@ _BY_ITS_STARTER = {
 
 
 def check_faults(job: ClusterJob) -> list[Problem]:
-    """Return the problems of *job*'s faults on real nodes."""
+    """Return a problem for each fault of *job* that cannot be injected into real nodes."""
     problems = []
     for number, fault in enumerate(job.faults):
         key = f"faults[{number}]"
@@ -65,7 +65,7 @@ def _names(classes: tuple[type[kinds.Fault], ...]) -> str:
 
 
 def slow_spells(job: ClusterJob, rank: int) -> list[tuple[kinds.Spell, float]]:
-    """Return when the node of *rank* is slowed down, and by which factor."""
+    """Return the (spell, factor) of each slowdown of *rank*."""
     return [
         (spell, fault.factor)
         for fault in job.faults
@@ -75,7 +75,9 @@ def slow_spells(job: ClusterJob, rank: int) -> list[tuple[kinds.Spell, float]]:
 
 
 def holds(job: ClusterJob, rank: int) -> list[HoldOrder]:
-    """Return when the node of *rank* is cut off from which peers."""
+    """Return the orders by which *rank* holds traffic back on cut links: their peers, directions
+    and times.
+    """
     orders = []
     for fault, pairs in _cuts(job):
         ways: dict[tuple[bool, bool], list[int]] = {}
@@ -87,7 +89,10 @@ def holds(job: ClusterJob, rank: int) -> list[HoldOrder]:
 
 
 def resets(job: ClusterJob, rank: int) -> list[ResetOrder]:
-    """Return the resets of the node of *rank*, with their times and peers: a node resets those of higher ranks only."""
+    """Return the orders with which *rank* resets connections: their peers and times.
+
+    Only the end with the lower rank resets a connection.
+    """
     orders = []
     for fault in job.faults:
         if isinstance(fault, kinds.Reset) and job.topology is not None:
@@ -112,10 +117,9 @@ def _cuts(job: ClusterJob) -> list[tuple[kinds.Fault, kinds.Pairs]]:
 class LauncherFaults:
     """The faults of one run, from its start to its end.
 
-    *signal* acts on the process of a member, and *bring* starts a process in the place of a rank.
-
-    *planned* holds the reason of the loss of each rank that the plan has killed or may be about to kill. *away* are the
-    ranks that it starts (again) later.
+    *signal* sends a signal to the process of a member; *bring* starts the process of a rank.
+    *planned* maps each rank that the plan has killed or stopped to the reason for its loss. *away*
+    maps each rank that the plan will start later, or again, to its Join or Restart.
     """
 
     def __init__(
@@ -126,8 +130,11 @@ class LauncherFaults:
         signal: Callable[[NodeHandle, SignalName], object],
         bring: Callable[[int], object],
     ) -> None:
-        self._job, self._members, self._dead_s = job, members, dead_s
-        self._signal, self._bring = signal, bring
+        self._job = job
+        self._members = members
+        self._dead_s = dead_s
+        self._signal = signal
+        self._bring = bring
         self._loop = asyncio.get_running_loop()
         self._started_s = 0.0
         self._timers: list[asyncio.TimerHandle] = []
@@ -144,39 +151,44 @@ class LauncherFaults:
         self.log = FaultLog(lambda: self._loop.time() - self._started_s, sees_bytes=False)
 
     def start(self) -> None:
-        """Schedule all faults; the run's clock is 0 now."""
+        """Start the run's clock at 0, and schedule all faults that begin at a time.
+
+        A fault that begins at a step waits for `on_step`.
+        """
         self._started_s = self._loop.time()
         for fault in self._job.faults:
             if fault.step is None:
                 self._schedule(fault)
 
     def on_step(self, rank: int, step: int) -> None:
-        """Begin what the plan has at the end of *step* of *rank*, which has just been heard of."""
+        """Schedule the faults that begin at *step* of *rank*, which has just reported that step."""
         for fault in [fault for fault in self._at_steps if fault.is_reached(rank, step)]:
             self._at_steps.remove(fault)
             self._schedule(fault.counted_from(self._loop.time() - self._started_s))
 
     def cancel(self) -> None:
-        """Begin and end no more faults."""
+        """Cancel all scheduled beginnings and ends of faults."""
         for timer in self._timers:
             timer.cancel()
 
     def has_left(self, rank: int) -> None:
-        """Note that *rank* has left, as ordered or by itself."""
+        """Note that *rank* has left: log the end of any fault that ordered it to leave."""
         for fault, _ in self._told:
             if fault.rank == rank:
                 self.log.ends(fault)
 
     def came(self, rank: int) -> None:
-        """Note that *rank* has rejoined: plans for its previous incarnation no longer apply."""
+        """Note that *rank* has joined or rejoined, so that its next loss counts as unplanned."""
         self.planned.pop(rank, None)
 
     def cut_off(self, a: int, b: int) -> bool:
-        """Whether the plan has cut *a* off from *b* for longer than the timeout, so that they have lost each other."""
+        """Return whether *a* has been cut off from *b*, in a spell long enough for them to lose
+        each other.
+        """
         now_s = self._loop.time() - self._started_s
         return any(start_s < now_s and (pairs(a, b) or pairs(b, a)) for start_s, pairs in self._long_cuts)
 
-    # inside
+    # internal
 
     def _schedule(self, fault: kinds.Fault) -> None:
         for start_s, end_s in fault.spells:

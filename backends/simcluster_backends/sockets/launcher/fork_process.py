@@ -1,7 +1,9 @@
-"""The process that starts nodes: where a fork is safe it has loaded torch, so a node costs a fork instead of an import;
-elsewhere a node is a fresh interpreter (simcluster.process.starting decides). Both ways end in `_become_node`.
+"""The process that starts nodes.
 
-simcluster_backends.sockets.launcher.fork_server is the other end of its stdin and stdout.
+Where a fork is safe, this process loads torch first, and each node is a fork that needs no import.
+Elsewhere each node is a fresh interpreter; simcluster.process.starting decides. Both ways end in
+`_become_node`. simcluster_backends.sockets.launcher.fork_server is at the other end of stdin and
+stdout.
 """
 
 from __future__ import annotations
@@ -19,7 +21,7 @@ import stat
 import sys
 import traceback
 from collections.abc import Sequence
-from typing import Any, Literal, NoReturn, TypeAlias
+from typing import Any, Literal, NoReturn
 
 from simcluster.errors import SimclusterError
 from simcluster.process.intra_op import use_one_thread
@@ -29,8 +31,8 @@ from simcluster.process.signals import kill_group
 from simcluster.process.starting import begin_process, way_to_start
 from simcluster_backends.sockets.launcher.logs import log_file
 
-SignalName: TypeAlias = Literal["SIGKILL", "SIGSTOP", "SIGCONT"]
-"""To end, stop and resume a process; names, since the numbers differ between machines."""
+SignalName = Literal["SIGKILL", "SIGSTOP", "SIGCONT"]
+"""A signal to end, stop or resume a process: a name, since numbers differ between machines."""
 
 
 _NODE = "simcluster_backends.sockets.node.process"
@@ -42,7 +44,7 @@ _FRESH = (
 
 
 def serve() -> None:
-    """Start a node for every request on stdin, until it ends."""
+    """Obey the requests on stdin: start, forget or signal nodes. Kill all nodes when stdin ends."""
     need_unix("nodes")
     if way_to_start() == "fork":
         _load()
@@ -50,6 +52,7 @@ def serve() -> None:
     os.dup2(2, 1)  # prints must not reach the parent
     wake_reader, wake_writer = os.pipe()
     os.set_blocking(wake_writer, False)
+    # With a handler, even an empty one, each exit of a child writes a byte that wakes the selector.
     signal.signal(signal.SIGCHLD, lambda number, frame: None)
     signal.set_wakeup_fd(wake_writer)
     private = [answers, wake_reader, wake_writer]
@@ -78,14 +81,17 @@ def serve() -> None:
 
 
 def _load() -> None:
-    """Load what every node needs."""
+    """Load the modules that every node needs."""
     with torch_loads():
         use_one_thread()
         importlib.import_module(_NODE)
 
 
 def _all_there_is() -> tuple[bytes, bool]:
-    """Return (what can be read on stdin without blocking, whether it has ended)."""
+    """Return (the data on stdin that can be read without blocking, whether stdin has ended).
+
+    Read everything, so that a "forget" is seen before the request that it cancels is obeyed.
+    """
     data = b""
     while piece := os.read(0, 65536):
         data += piece
@@ -119,7 +125,7 @@ def _obey(
 
 
 def _preload(modules: Sequence[str]) -> None:
-    """Import *modules*, so that nodes need not."""
+    """Import *modules* before the fork, so that nodes need not import them."""
     with compiler_loads():
         for module in modules:
             try:
@@ -129,31 +135,37 @@ def _preload(modules: Sequence[str]) -> None:
 
 
 def _spawn(request: dict[str, Any]) -> int:
-    """Start a fresh interpreter that lives as *request* says, which it reads from its stdin; return its process id."""
+    """Start a fresh interpreter as the node of *request*; return its process id.
+
+    The interpreter reads *request*, which holds the key, from its stdin.
+    """
     need_unix("nodes")
     reader, writer = os.pipe()
-    duplicated = [(os.POSIX_SPAWN_DUP2, reader, 0)]  # all other descriptors but stdout and stderr stay here
+    duplicated = [(os.POSIX_SPAWN_DUP2, reader, 0)]  # and stdout and stderr, but no other file
     environment = request["here"]["environment"]
     pid = os.posix_spawn(sys.executable, [sys.executable, "-c", _FRESH], environment, file_actions=duplicated)
     os.close(reader)
-    with contextlib.suppress(BrokenPipeError), open(writer, "wb") as pipe:  # a broken one: it has ended already
+    with contextlib.suppress(BrokenPipeError), open(writer, "wb") as pipe:  # it has ended if broken
         pipe.write(json.dumps(request).encode() + b"\n")
     return pid
 
 
 def live(request: dict[str, Any]) -> None:
-    """Be the node of *request* in this fresh interpreter; never return."""
+    """Run the node of *request* in this fresh interpreter; never return."""
     _become_node([], [], **request)
 
 
 def _become_node(
     private: list[int], preloads: list[str], here: dict[str, Any], log_file: str | None, key: str, **request: Any
 ) -> None:
-    """Run the child; never return."""
+    """Run a node in this new process; never return.
+
+    Close the descriptors *private*, which belong to the fork server.
+    """
     need_unix("nodes")
     code = 1
     try:
-        os.setsid()
+        os.setsid()  # a process group of its own, so that all processes of the node can be killed
         os.chdir(here["folder"])
         os.environ.clear()
         os.environ.update(here["environment"])
@@ -174,7 +186,7 @@ def _become_node(
         logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(message)s")
         code = importlib.import_module(_NODE).join(key=bytes.fromhex(key), **request)
     except SimclusterError as error:
-        from simcluster_backends.sockets.wire.handshake import RUN_IS_OVER  # which imports torch
+        from simcluster_backends.sockets.wire.handshake import RUN_IS_OVER  # imports torch
 
         if RUN_IS_OVER not in str(error):
             print(f"error: {type(error).__name__}: {error}")
@@ -187,7 +199,10 @@ def _become_node(
 
 
 def _open_log(file: str) -> int:
-    """Open the log *file*, possibly a named pipe read by a launcher's process on this machine."""
+    """Open the log *file* and return its descriptor. If that fails, end this process.
+
+    The file may be a named pipe, which the launcher's agent on this machine reads.
+    """
     need_unix("nodes")
     try:
         if stat.S_ISFIFO(os.lstat(file).st_mode):
@@ -216,7 +231,7 @@ def _reap(children: dict[int, int], answers: int) -> None:
     for pid in list(children):
         done, status = os.waitpid(pid, os.WNOHANG)
         if done:
-            kill_group(pid)  # processes that it started and left running
+            kill_group(pid)  # end processes that the node left running
             _answer(answers, {"of": children.pop(pid), "exit": os.waitstatus_to_exitcode(status)})
 
 
@@ -228,7 +243,7 @@ def _answer(answers: int, what: dict[str, int]) -> None:
 
 
 def signal_group(pid: int, name: SignalName) -> None:
-    """Send the process group of *pid* a signal, if it still runs."""
+    """Send the signal *name* to the process group of *pid*, if it still runs."""
     need_unix("nodes")
     for kill in (os.killpg, os.kill):  # a child forked just now has no group yet
         with contextlib.suppress(ProcessLookupError, PermissionError):

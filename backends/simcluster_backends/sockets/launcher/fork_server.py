@@ -1,9 +1,9 @@
-"""The parent's end of the fork server (simcluster_backends.sockets.launcher.fork_process is the other).
+"""The parent's end of the fork server; fork_process is the other end.
 
-Both speak JSON lines over the server's stdin and stdout, which keeps the key out of command lines, environments and
-files. The server ends with its stdin, and its children with it: however the parent ends, no process is left. If the
-server itself is killed, its children survive, and the parent watches them by process id.
-multiprocessing's fork server is not used because it pickles.
+The two exchange JSON lines over the server's stdin and stdout, which keeps the key out of command
+lines, environments and files. When its stdin closes, the server kills its children and ends. So no
+process is left, however the parent ends. If the server itself is killed, its children survive, and
+the parent watches them by process id. multiprocessing's fork server is not used because it pickles.
 """
 
 from __future__ import annotations
@@ -35,28 +35,32 @@ _MEMORY = {
     "MALLOC_MMAP_THRESHOLD_": str(32 * 1024**2),
     "MALLOC_TRIM_THRESHOLD_": str(64 * 1024**2),
 }
-"""Memory of a message is always new, and allocating it takes longer than filling it. So torch asks for 2 MiB pages for
-large blocks, and glibc keeps freed memory: blocks below 32 MiB (its limit), and at most 64 MiB (as an inbox holds).
-The user's settings take precedence."""
+"""Allocator settings for nodes; the user's own settings take precedence.
+
+Every message needs new memory, and allocating memory takes longer than filling it. So torch asks
+for 2 MiB pages for large blocks. glibc keeps freed blocks below 32 MiB, the highest threshold that
+it allows, up to 64 MiB in all, as much as an inbox holds.
+"""
 
 CLOSE_S = 5.0
 ORPHANS_S = 0.1
-"""Interval at which the parent polls the nodes of a killed fork server."""
+"""The interval at which the parent polls the nodes of a killed fork server."""
 
 log = logging.getLogger("simcluster.sockets")
 
 
 class Start(concurrent.futures.Future[int]):
-    """The process id of the node requested as *number*."""
+    """A future of the process id of a node, from the request with this *number*."""
 
     def __init__(self, number: int) -> None:
         super().__init__()
         self.number = number
-        self.set_running_or_notify_cancel()  # the process is forked even if the caller stops waiting
+        # It cannot be cancelled: the process is forked even if the caller stops waiting.
+        self.set_running_or_notify_cancel()
 
 
 class ForkServer:
-    """The parent's end. Use `fork_server()`, which keeps one for all runs of this process."""
+    """The parent's end of a fork server. Use `fork_server()`: one serves all runs of a process."""
 
     def __init__(self) -> None:
         self.owner = os.getpid()
@@ -82,10 +86,10 @@ class ForkServer:
         return self._process.poll() is None and self._reader.is_alive()
 
     def spawn(self, on_exit: Callable[[int | None], None], **request: Any) -> Start:
-        """Start a node with `join(**request)`.
+        """Start a node that calls `join(**request)`; return a future of its process id.
 
-        *on_exit* is called, in another thread, with the exit code (negative: the signal; None: unknown). The result
-        raises RunError if the server is gone.
+        *on_exit* is called in another thread with the exit code: negative for a signal, None if
+        unknown. The future raises RunError if the server is gone.
         """
         number = next(self._numbers)
         start = Start(number)
@@ -96,11 +100,11 @@ class ForkServer:
         return start
 
     def forget(self, start: Start) -> None:
-        """Cancel the request if the server has not reached it yet."""
+        """Cancel the request of *start* if the server has not obeyed it yet."""
         self._write({"forget": start.number})
 
     def signal(self, pid: int, name: SignalName) -> None:
-        """Send the process group of child *pid* a signal, if it still runs."""
+        """Send the signal *name* to the process group of child *pid*, if it still runs."""
         if self.alive:
             self._write({"signal": name, "to": pid})
         else:
@@ -109,7 +113,7 @@ class ForkServer:
     def close(self) -> None:
         """End the server and all its children."""
         self._closing = True
-        if not self._on_exit:  # it has no children, and may still be importing torch
+        if not self._on_exit:  # without children, do not wait until it has imported torch
             self._process.kill()
         assert self._process.stdin is not None
         assert self._process.stdout is not None
@@ -150,7 +154,7 @@ class ForkServer:
         self._outlive()
 
     def _outlive(self) -> None:
-        """Watch the children of a server that was killed; they survive it."""
+        """Watch the children of a killed server, which survive it, until they have exited."""
         if self._children and not self._closing:
             log.warning("the fork server was killed; its nodes continue")
         while self._children and not self._closing:

@@ -15,7 +15,7 @@ from simcluster.fault_plans.kinds import NOTICE_S
 from simcluster.job import ClusterJob
 from simcluster.runs.record import RunRecord
 from simcluster.watching.board import Telemetry
-from simcluster.watching.telling import NodeRows, link_telemetry
+from simcluster.watching.telling import link_telemetry
 from simcluster_backends.common.verdict import Verdict
 from simcluster_backends.sockets.launcher.admission import (
     LateJoiners,
@@ -29,7 +29,7 @@ from simcluster_backends.sockets.launcher.admission import (
 from simcluster_backends.sockets.launcher.checkpoints import NodeShards
 from simcluster_backends.sockets.launcher.departures import Departures
 from simcluster_backends.sockets.launcher.faults import LauncherFaults
-from simcluster_backends.sockets.launcher.member import NodeHandle, members_of
+from simcluster_backends.sockets.launcher.node_handle import NodeHandle, members_of
 from simcluster_backends.sockets.launcher.node_job import node_job
 from simcluster_backends.sockets.launcher.reporting import Reporter, reporting
 from simcluster_backends.sockets.launcher.settings import SocketOptions
@@ -47,11 +47,14 @@ log = logging.getLogger("simcluster.sockets")
 
 
 class Launcher:
-    """One run. `run` returns its record, failed or not; only an invalid request raises."""
+    """The launcher of one run. `run` returns a record even of a failed run."""
 
     def __init__(self, job: ClusterJob, options: SocketOptions, key: bytes, reporter: Reporter) -> None:
-        self.job, self.options, self._reporter = job, options, reporter
-        self._key, self._run_id = key, secrets.token_bytes(16)
+        self.job = job
+        self.options = options
+        self._reporter = reporter
+        self._key = key
+        self._run_id = secrets.token_bytes(16)
         self.members = members_of(job)
         self._safekeeping = NodeShards(job.keeping, self.members)
         self._listener = SocketListener(self._handshake, self._joined, tls=tls_of_launcher(options.tls))
@@ -87,7 +90,7 @@ class Launcher:
         )  # fmt: skip
 
     async def run(self) -> RunRecord:
-        """Run to the end. Raise UsageError if the rendezvous cannot be listened at."""
+        """Run the job to its end. Raise UsageError if it cannot listen at the rendezvous."""
         began_s = time.perf_counter()
         host, port = self.options.endpoint
         if "rendezvous" not in self.job.options:
@@ -95,7 +98,9 @@ class Launcher:
         await self._listener.start(open_socket(host, port, "rendezvous"))
         await self._reporter.begin(self._where)
         watching = asyncio.create_task(self._watch.run())
-        telling = asyncio.create_task(self._reporter.run(self._telemetry, self._rows, self._ask_to_leave))
+        telling = asyncio.create_task(
+            self._reporter.run(self._telemetry, lambda: [member.rows for member in self.members], self._ask_to_leave)
+        )
         interrupted = True
         try:
             await self._start()
@@ -124,10 +129,13 @@ class Launcher:
         extra = {"lost": self.verdict.lost, "faults": self._faults.log.rows()}
         return RunRecord(nodes, elapsed_s, time.perf_counter() - began_s, self.verdict.error, extra)
 
-    # the order of a run
+    # the phases of a run
 
     async def _start(self) -> None:
-        """Admit all nodes, send them the addresses, wait until all are connected, go."""
+        """Start the nodes, connect the founders with each other, and begin the run.
+
+        Raise _GiveUp if that fails or takes too long.
+        """
         founders: list[NodeHandle] = []
         for rank in self._faults.away:
             self.members[rank].gone = ABSENT
@@ -158,12 +166,12 @@ class Launcher:
         self._comers.begin()
 
     def _is_over(self) -> bool:
-        """Whether no node lives and none is to join that could still change the result."""
+        """Return whether all nodes have ended, and no late joiner can change the result."""
         decided = self.verdict.any_ended_well or self.verdict.is_lost
         to_come = self._faults.away or self._comers.any
         return all(member.ended for member in self.members) and (decided or not to_come)
 
-    # what happens
+    # events
 
     def _handshake(self) -> Handshake:
         def admit(peer: PeerIdentity) -> str | None:
@@ -174,7 +182,7 @@ class Launcher:
 
     def _joined(self, connection: Connection) -> None:
         member = self.members[self.job.names.index(connection.peer.name)]
-        if member.connection is not None:  # two were admitted at once: the first one stays
+        if member.connection is not None:  # two were admitted at the same time: keep the first
             connection.abort("the name is taken")
             return
         if member.gone is not None:
@@ -220,15 +228,18 @@ class Launcher:
                 log.exception("on_progress raised; the run continues")
 
     def _ask_to_leave(self, names: Collection[str]) -> None:
-        """Ask the nodes called *names* to leave, as SIGTERM does; called until they have. Not before the start."""
+        """Ask the nodes called *names* to leave, as SIGTERM does. Before the start, do nothing.
+
+        The coordinator repeats the request until they have left.
+        """
         for member in self.members:
             if self._started_s is not None and member.name in names and not member.ended:
                 member.tell(LeaveOrder(NOTICE_S))
 
-    # losing patience
+    # giving up
 
     def _lose_patience(self, headline: str) -> None:
-        """End the run now; keep the verdict's error if an earlier loss may be the cause."""
+        """Give up the run with the error *headline*, unless the verdict has an earlier error."""
         self._given_up = True
         if self.verdict.error is None:
             waits = [member.waits_in_words for member in self.members if not member.ended]
@@ -236,7 +247,7 @@ class Launcher:
         self._changed.set()
 
     async def _wait_until(self, condition: Callable[[], bool]) -> None:
-        """Raise _GiveUp as soon as the run cannot succeed any more."""
+        """Wait for *condition*. Raise _GiveUp as soon as the run cannot succeed any more."""
         while not condition():
             if self._hopeless():
                 raise _GiveUp
@@ -244,11 +255,14 @@ class Launcher:
             await self._changed.wait()
 
     def _hopeless(self) -> bool:
-        """Whether the run cannot succeed. After the start a loss alone is no failure: the algorithm may survive it."""
+        """Return whether the run cannot succeed any more.
+
+        After the start, a loss alone is no failure: the algorithm may survive it.
+        """
         died_early = self._started_s is None and any(member.gone not in (None, ABSENT) for member in self.members)
         return self._given_up or self.verdict.own is not None or self.verdict.has_failed or died_early
 
-    # saying
+    # descriptions and reports
 
     @property
     def _where(self) -> str:
@@ -263,9 +277,6 @@ class Launcher:
         links = link_telemetry(self.job.names, self.job.topology, {m.rank: m.sent_to for m in self.members})
         return Telemetry(elapsed_s=self._elapsed_s, nodes=nodes, links=links, faults=list(self._faults.log.rows()))
 
-    def _rows(self) -> list[NodeRows]:
-        return [member.rows for member in self.members]
-
     def _beat(self) -> None:
         for member in self.members:
             member.tell(Beat())
@@ -276,9 +287,9 @@ class _GiveUp(Exception):
 
 
 async def run_job(job: ClusterJob, options: SocketOptions, key: bytes) -> RunRecord:
-    """Run *job*, again if it is lost and *options* allow it, as `simcluster.experiment.restarts` says.
+    """Run *job*, and restart it if it is lost and *options* allow it: see experiment.restarts.
 
-    Raise UsageError if its rendezvous cannot be listened at, or its configuration is too long.
+    Raise UsageError if it cannot listen at the rendezvous, or the configuration is too long.
     """
     async with reporting(job, options) as reporter:
         restarts = Restarts(job, options.max_restarts)

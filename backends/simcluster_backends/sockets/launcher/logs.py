@@ -1,4 +1,4 @@
-"""One log file per node, with all its output, and tmux panes that show them."""
+"""One log file per node, with all its output, and tmux panes that show the files."""
 
 from __future__ import annotations
 
@@ -14,27 +14,30 @@ from simcluster.paths.inside import append_to
 
 
 def log_file(path: str | Path) -> int:
-    """Open the log file *path* for appending; neither it nor its directory may be a link. Raise OSError."""
+    """Open the log file *path* for appending and return its descriptor.
+
+    Raise OSError if that fails, or if the file or its directory is a symbolic link.
+    """
     path = Path(path)
     return append_to(path.parent.parent, path.parent.name, path.name)
 
 
 class Logs:
-    """The files in *folder*; no logs without one."""
+    """The log files in *folder*; if that is None, no logs are kept."""
 
     def __init__(self, folder: Path | None) -> None:
         self._folder = folder
         self._made: list[Path] = []  # directories, the innermost first
 
     def file(self, name: str) -> str | None:
-        """Return the log file of node *name*, if logs are kept."""
+        """Return the path of node *name*'s log file, or None if no logs are kept."""
         if self._folder is None:
             return None
         plain = re.sub(r"[^A-Za-z0-9._-]", "_", name)
         return str(self._folder.absolute() / f"{plain}.log")
 
     def make(self) -> None:
-        """Make the directory. Raise RunError."""
+        """Create the directory of the logs if it is missing. Raise RunError if that fails."""
         if self._folder is None or self._folder.is_dir():
             return
         try:
@@ -44,14 +47,14 @@ class Logs:
             raise RunError(f"cannot make the log directory {self._folder}: {error.strerror}") from None
 
     def append(self, name: str, line: str) -> None:
-        """Append *line* to the file of node *name*; lost if the disk is full."""
+        """Append *line* to the file of node *name*. The line is lost if the disk is full."""
         file = self.file(name)
         if file is not None:
             with contextlib.suppress(OSError), open(log_file(file), "a", encoding="utf-8", errors="replace") as log:
                 log.write(f"{line}\n")
 
     def forget(self) -> None:
-        """Remove empty files, then the directories made for them if these are empty."""
+        """Remove empty files, and then the directories that `make` has made if they are empty."""
         with contextlib.suppress(OSError):
             for file in self._made[0].iterdir() if self._made else ():
                 if not file.stat().st_size:
@@ -61,21 +64,22 @@ class Logs:
 
 
 TMUX = "tmux"
-# Follows the file "$1" for as long as the process "$2" lives.
+# A shell script that follows the file "$1" while the process "$2" lives.
 FOLLOW = 'tail -n +1 -F -- "$1" & while kill -0 "$2" 2>/dev/null; do sleep 1; done; kill $!'
 
 
 class Panes:
-    """Panes of tmux that show the log *files*, by node name, until `close`."""
+    """The tmux panes that show *files*, node name -> path of its log, until `close`."""
 
     def __init__(self, files: Mapping[str, str]) -> None:
         self.session = f"simcluster-{os.getpid()}"
-        self._files, self._open = files, False
+        self._files = files
+        self._open = False
 
     async def open(self) -> None:
         """Open the panes. Raise LaunchFailed if tmux fails."""
         for number, (name, file) in enumerate(self._files.items()):
-            os.close(log_file(file))  # tail needs it to exist
+            os.close(log_file(file))  # create the file: tail needs it
             follow = ["sh", "-c", FOLLOW, "sh", file, str(os.getpid())]
             if not number:
                 await self._do("new-session", "-d", "-s", self.session, "-x", "200", "-y", "60", *follow)

@@ -1,4 +1,4 @@
-"""The part of a cluster's job that the launcher sends to one node."""
+"""The job that the launcher sends to one node: its part of the cluster's job."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ from simcluster_backends.sockets.wire.frame import MESSAGE_LIMIT_BYTES
 from simcluster_backends.sockets.wire.messages import Job
 
 LEAST_BYTES = 64 * 1024
-"""Lower bound of a node's message limit, however little memory its topology gives it."""
+"""The lowest message limit of a node, even if its topology gives it less memory."""
 
 
 def node_job(job: ClusterJob, options: SocketOptions, rank: int, run: bytes, *, late: bool = False) -> Job:
-    """Return the job of the node of *rank*; *late*: the run has begun."""
+    """Return the job of the node of *rank*; *late* means that the run has already begun."""
     most, keeping = _message_limits(job), job.keeping
     settings = logs.current()
     return Job(
@@ -36,6 +36,7 @@ def node_job(job: ClusterJob, options: SocketOptions, rank: int, run: bytes, *, 
         resumes=keeping is not None and keeping.restored is not None,
         order=options.order,
         portable=options.portable,
+        shortcuts=options.shortcuts,
         late=late,
         message_limits=most,
         resets=resets(job, rank),
@@ -50,7 +51,7 @@ def node_job(job: ClusterJob, options: SocketOptions, rank: int, run: bytes, *, 
 def _message_limits(job: ClusterJob) -> list[int]:
     """Return each rank's message limit: the memory that the topology gives it, within the general limits.
 
-    Messages are in the host's memory, wherever their node computes.
+    Messages are in the host's memory, even if their node computes on an accelerator.
     """
     nodes = job.topology.nodes if job.topology is not None else {}
     limits = []

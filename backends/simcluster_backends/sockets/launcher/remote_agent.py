@@ -1,8 +1,9 @@
 """`simcluster node NAME --launched`: the agent on a machine that a launcher has reached by ssh.
 
-It reports what is installed, answers `simcluster doctor`, takes one order, starts its nodes and forwards their output.
-When its stdin ends, which is the launcher's lease, it kills all of them with their process groups, however the launcher
-or the connection ended. The key stays in memory. If this process itself is killed, the fork server ends the nodes.
+The agent reports the installed software, answers `simcluster doctor`, takes one StartOrder, starts
+the nodes in it and forwards their output. Its stdin is the launcher's lease: when stdin ends, for
+whatever reason, the agent kills all nodes with their process groups. If the agent itself is killed,
+the fork server does so. The key stays in memory.
 """
 
 from __future__ import annotations
@@ -24,13 +25,28 @@ from typing import Any
 from simcluster.documents.user_code import place_below
 from simcluster.process.platforms import need_unix
 from simcluster.process.starting import way_to_start
-from simcluster_backends.sockets.launcher import orders
 from simcluster_backends.sockets.launcher.facts import examine
 from simcluster_backends.sockets.launcher.fork_server import ForkServer, fork_server
+from simcluster_backends.sockets.launcher.machine_messages import (
+    ORDER_LIMIT_BYTES,
+    ClockReading,
+    ClockRequest,
+    ExamineOrder,
+    FromMachine,
+    MachineReport,
+    NodeAddress,
+    OutputLine,
+    ProcessExit,
+    StartOrder,
+    ToMachine,
+    fingerprint,
+    line_of,
+    read_to_machine,
+)
 from simcluster_backends.sockets.net.addresses import listen_towards
 
 LINE_BYTES = 8192
-"""Longer lines are split."""
+"""The limit on a line of output: longer lines are split."""
 
 READ_BYTES = 65536
 
@@ -38,7 +54,7 @@ READ_BYTES = 65536
 def serve_launcher() -> int:
     """Run the agent; return its exit code. Raise UsageError if this machine can start no nodes."""
     need_unix("nodes")
-    way_to_start()  # before the launcher is answered: it reports the reason
+    way_to_start()  # before any answer: the launcher then shows the error as the reason
     out = os.dup(1)
     os.dup2(2, 1)  # prints must not reach the launcher
     with tempfile.TemporaryDirectory(prefix="simcluster-", ignore_cleanup_errors=True) as folder:
@@ -51,10 +67,13 @@ class Pipe:
     descriptor: int
 
     def __init__(self, path: Path, say: Callable[[str], None]) -> None:
-        self.path, self._say, self._begun = path, say, b""
+        self.path = path
+        self._say = say
+        self._begun = b""
         need_unix("nodes")
         os.mkfifo(path, 0o600)
-        self.descriptor = os.open(path, os.O_RDWR | os.O_NONBLOCK)  # also a writer, so it never reaches end of file
+        # Open it for writing, too: with a writer left, a read never reaches the end of file.
+        self.descriptor = os.open(path, os.O_RDWR | os.O_NONBLOCK)
 
     def read(self) -> None:
         with contextlib.suppress(BlockingIOError):
@@ -67,7 +86,7 @@ class Pipe:
                     self._begun = self._begun[LINE_BYTES:]
 
     def close(self) -> None:
-        """Pass on the rest and close the pipe."""
+        """Pass on the rest of the output and close the pipe."""
         self.read()
         if self._begun:
             self._pass_on(self._begun)
@@ -79,12 +98,13 @@ class Pipe:
 
 
 class _RunningOrder:
-    """One order, from its arrival to the exit of its last node."""
+    """The work of an agent: it waits for an order, and runs its nodes until the last one exits."""
 
     _loop: asyncio.AbstractEventLoop
 
     def __init__(self, out: int, folder: Path) -> None:
-        self._out, self._folder = out, folder
+        self._out = out
+        self._folder = folder
         self._over = asyncio.Event()
         self._server: ForkServer | None = None
         self._pipes: dict[str, Pipe] = {}
@@ -94,10 +114,10 @@ class _RunningOrder:
     async def live(self) -> int:
         need_unix("nodes")
         self._loop = asyncio.get_running_loop()
-        self._order: asyncio.Future[orders.StartOrder] = self._loop.create_future()
+        self._order: asyncio.Future[StartOrder] = self._loop.create_future()
         for number in (signal.SIGTERM, signal.SIGHUP, signal.SIGINT):
             self._loop.add_signal_handler(number, self._over.set)
-        self._say(orders.MachineReport(orders.fingerprint()))
+        self._say(MachineReport(fingerprint()))
         threading.Thread(target=self._listen, name="launcher", daemon=True).start()
         over = asyncio.create_task(self._over.wait())
         try:
@@ -113,9 +133,9 @@ class _RunningOrder:
                 self._server.close()
         return max((1 if code is None else abs(code) for code in self._codes.values()), default=1)
 
-    # the order
+    # carrying out a StartOrder
 
-    def _start(self, order: orders.StartOrder) -> None:
+    def _start(self, order: StartOrder) -> None:
         files, secrets = self._folder / "files", self._folder / "tls"
         for path, content in order.files.items():
             _write(place_below(files, Path(path)), content)
@@ -125,10 +145,11 @@ class _RunningOrder:
         for place in order.nodes:
             self._start_node(place, order, str(files), str(secrets) if order.secrets else None)
 
-    def _start_node(self, place: orders.NodeAddress, order: orders.StartOrder, files: str, tls: str | None) -> None:
+    def _start_node(self, place: NodeAddress, order: StartOrder, files: str, tls: str | None) -> None:
         assert self._server is not None
         pipe = Pipe(
-            self._folder / f"{len(self._pipes)}.pipe", lambda line: self._say(orders.OutputLine(place.name, line))
+            self._folder / f"{len(self._pipes)}.pipe",
+            lambda line: self._say(OutputLine(place.name, line)),
         )
         self._pipes[place.name] = pipe
         self._loop.add_reader(pipe.descriptor, pipe.read)
@@ -158,7 +179,7 @@ class _RunningOrder:
         pipe = self._pipes[name]
         self._loop.remove_reader(pipe.descriptor)
         pipe.close()
-        self._say(orders.ProcessExit(name, code))
+        self._say(ProcessExit(name, code))
         if self._codes.keys() == self._pipes.keys():
             self._over.set()
 
@@ -166,31 +187,31 @@ class _RunningOrder:
         with contextlib.suppress(RuntimeError):  # the loop has been closed
             self._loop.call_soon_threadsafe(action)
 
-    # the launcher
+    # messages from and to the launcher
 
     def _listen(self) -> None:
-        """Read orders. Runs in a thread, since an event loop cannot wait for every kind of stdin."""
-        while line := sys.stdin.buffer.readline(orders.ORDER_LIMIT_BYTES):
-            self._call(partial(self._hear, orders.read_to_machine(line)))
+        """Read messages in a thread, because an event loop cannot wait for every kind of stdin."""
+        while line := sys.stdin.buffer.readline(ORDER_LIMIT_BYTES):
+            self._call(partial(self._hear, read_to_machine(line)))
         self._call(self._over.set)
 
-    def _hear(self, message: orders.ToMachine | None) -> None:
-        if isinstance(message, orders.StartOrder):
+    def _hear(self, message: ToMachine | None) -> None:
+        if isinstance(message, StartOrder):
             if not self._order.done():
                 self._order.set_result(message)
-        elif isinstance(message, orders.ClockRequest):
-            self._say(orders.ClockReading(message.number, time.time()))
-        elif isinstance(message, orders.ExamineOrder):
+        elif isinstance(message, ClockRequest):
+            self._say(ClockReading(message.number, time.time()))
+        elif isinstance(message, ExamineOrder):
             threading.Thread(target=self._examine, args=(message,), name="examination", daemon=True).start()
         elif message is not None and self._server is not None and message.node in self._pids:
             self._server.signal(self._pids[message.node], message.name)
 
-    def _examine(self, question: orders.ExamineOrder) -> None:
+    def _examine(self, question: ExamineOrder) -> None:
         facts = examine(question)
         self._call(lambda: self._say(facts))
 
-    def _say(self, message: orders.FromMachine) -> None:
-        data = orders.line_of(message)
+    def _say(self, message: FromMachine) -> None:
+        data = line_of(message)
         try:
             while data:
                 data = data[os.write(self._out, data) :]

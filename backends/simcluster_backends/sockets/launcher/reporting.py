@@ -1,6 +1,6 @@
-"""Report a run to a coordinator: one made here for this run, one at a URL, or none.
+"""Report a run to a coordinator: one started here for this run, or one at a URL.
 
-If the coordinator does not answer, a warning is logged and the run continues.
+If the coordinator does not answer, the run continues after a warning in the log.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Sequ
 from contextlib import asynccontextmanager
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import TYPE_CHECKING, Any
 
 import yaml
 
@@ -42,8 +42,8 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("simcluster.sockets")
 
-Post: TypeAlias = Callable[[str, Any], Awaitable[dict[str, Any]]]
-"""Makes a call of a coordinator, by its path and content, and returns the answer. Raises RunError."""
+Post = Callable[[str, Any], Awaitable[dict[str, Any]]]
+"""A function (path, content) that calls a coordinator. It returns the answer or raises RunError."""
 
 
 def _here(desk: CoordinatorDesk) -> Post:
@@ -72,18 +72,24 @@ def _elsewhere(client: Client) -> Post:
 
 
 class Reporter:
-    """The reports of all attempts of *job* to the coordinator that *post* calls and to the job's watcher, if given."""
+    """A reporter of all attempts of *job*: to its watcher, its follower and a coordinator.
+
+    *post* calls the coordinator; it is None if there is none.
+    """
 
     def __init__(self, job: ClusterJob, post: Post | None, interval_s: float) -> None:
-        self._job, self._post, self._interval_s = job, post, interval_s
-        self._watcher, self._follower = job.watcher, job.follower
+        self._job = job
+        self._post = post
+        self._interval_s = interval_s
+        self._watcher = job.watcher
+        self._follower = job.follower
         self._attempt = 0
         self._warned = self._known = False
         self._run: RunInfo | None = None
         self._last: Telemetry | None = None
 
     async def begin(self, rendezvous: str) -> None:
-        """Report a new attempt; its nodes meet at *rendezvous*."""
+        """Report that an attempt begins, in which the nodes meet at *rendezvous*."""
         self._attempt += 1
         job, drawn = self._job, self._job.topology if self._post is not None else None
         run = run_info(job.names, job.seed, job.about, "sockets", rendezvous, self._attempt, drawn=drawn)
@@ -104,7 +110,10 @@ class Reporter:
         rows: Callable[[], Sequence[NodeRows]],
         leave: Callable[[Collection[str]], object],
     ) -> None:
-        """Report at every interval until cancelled. *leave* is called with the nodes that are asked to leave."""
+        """Report at every interval until cancelled. Return at once if no recipient exists.
+
+        *leave* is called with the names of nodes that the coordinator asks to leave.
+        """
         while any(given is not None for given in (self._post, self._watcher, self._follower)):
             if self._follower is not None:
                 self._follower.look(rows)
@@ -124,9 +133,9 @@ class Reporter:
         await self._tell("/runs/end", error)
 
     async def _tell(self, path: str, content: Any) -> Collection[str]:
-        """Make a call of the coordinator; return the nodes that it asks to leave.
+        """Call the coordinator; return the names of nodes that it asks to leave.
 
-        One that does not know the run is told of its beginning before its telemetry.
+        A coordinator that does not know the run first gets its beginning, and then its telemetry.
         """
         names = None
         if self._post is None:
@@ -149,7 +158,7 @@ class Reporter:
 
 
 def _readable(config_json: str) -> str:
-    """Return the experiment as YAML, cut off at its limit."""
+    """Return *config_json* as YAML, cut off at CONFIG_CHARACTERS."""
     try:
         text = yaml.safe_dump(json.loads(config_json), sort_keys=False, allow_unicode=True)
     except ValueError:
@@ -158,13 +167,14 @@ def _readable(config_json: str) -> str:
 
 
 def show_report(job: ClusterJob, report: Path) -> None:
-    """Send the *report* of a run that has ended to its coordinator elsewhere, whose page then has a link to it.
+    """Send the *report* of a run that has ended to its coordinator, whose page then links to it.
 
-    A coordinator that does not take it is logged.
+    If the coordinator refuses, log a warning. If the run started its own coordinator, do nothing,
+    because that has ended.
     """
     options, _ = read_options(job)
     if options.coordinator is None or not is_elsewhere(options.coordinator):
-        return  # one started for the run ended with it
+        return
     from simcluster_backends.sockets.coordinator.client import Client
 
     token = read_token(Path(options.token_file or ""))
@@ -177,9 +187,10 @@ def show_report(job: ClusterJob, report: Path) -> None:
 
 @asynccontextmanager
 async def reporting(job: ClusterJob, options: SocketOptions) -> AsyncIterator[Reporter]:
-    """Yield a reporter for *job*, with its coordinator if *options* ask for one here. Raise UsageError, RunError.
+    """Yield a reporter for *job*, and run a coordinator meanwhile if *options* ask for one here.
 
-    A coordinator elsewhere that would refuse the run's calls is refused at once.
+    Raise UsageError at once if a coordinator elsewhere would refuse the run's calls, and RunError
+    if one here does not start.
     """
     if options.coordinator is None:
         yield Reporter(job, None, options.heartbeat_s)
@@ -192,7 +203,7 @@ async def reporting(job: ClusterJob, options: SocketOptions) -> AsyncIterator[Re
         try:
             await asyncio.to_thread(client.get, "/training/ready")
         except NotAllowed as error:
-            raise UsageError(Problem("coordinator", error.found, error.expected)) from None
+            raise UsageError("coordinator", error.found, error.expected) from None
         except RunError:
             pass  # not reachable yet: the warning comes when the run begins
         yield Reporter(job, _elsewhere(client), options.heartbeat_s)
@@ -220,10 +231,11 @@ def coordinate(
     plain_http: bool = False,
     login: bool = False,
 ) -> None:
-    """Run a standalone coordinator at *listen* until it is interrupted; *told* is called with lines for the terminal.
+    """Run a standalone coordinator at *listen* until it is interrupted.
 
-    It also answers to *hosts*; it uses TLS if *tls*, a directory with its certificate, is given. With *login* its page
-    needs a link on loopback, too. Raise UsageError with all problems.
+    *told* is called with lines for the terminal. The coordinator also answers to the names *hosts*.
+    It uses TLS if *tls*, a directory with its certificate, is given. With *login* its page needs a
+    login link even on loopback. Raise UsageError with all problems.
     """
     problems = []
     try:
@@ -251,7 +263,10 @@ def serving(
     key: str,
     connections: int | None = None,
 ) -> AppServer:
-    """Return a server of another application under the coordinator's rules. Raise UsageError, naming *key*."""
+    """Return a server of another application, with a coordinator's rules for TLS, names and limits.
+
+    Raise UsageError, naming *key*, if it cannot be served at *listen*.
+    """
     check_coordinator(listen, tls, plain_http, key)
     from simcluster_backends.sockets.coordinator.service import MOST_CONNECTIONS, AppServer
 
@@ -260,7 +275,7 @@ def serving(
 
 
 def _to_terminal(name: str, line: str) -> None:
-    """Print a login link where a run has no other output: it belongs in no log."""
+    """Print a line for a run without other output; it may be a login link, so do not log it."""
     print(f"{name}: {line}", file=sys.stderr, flush=True)
 
 
@@ -273,7 +288,7 @@ def _make(
     told: Callable[[str], object],
     login: bool = False,
 ) -> tuple[CoordinatorDesk, CoordinatorService]:
-    """Return (a desk, the service that answers for it)."""
+    """Return a desk, and the service that makes it available at *listen*."""
     from simcluster_backends.sockets.coordinator.desk import CoordinatorDesk
     from simcluster_backends.sockets.coordinator.service import CoordinatorService
 

@@ -33,7 +33,7 @@ NEEDED = ("fastapi", "uvicorn", "prometheus_client")
 IN_CLEAR = "--tls FOLDER, an address on loopback, or --plain-http: anyone on the path could read the token"
 
 MOST_DEAD_S = 90.0
-"""Most that dead_s may be: peers wait for a silent node."""
+"""The limit on `dead_s`, because peers wait that long for a silent node."""
 
 BACKEND = "sockets backend"
 
@@ -50,17 +50,19 @@ KEY_VALUES = only(
 class SocketOptions(NodeOptions):
     """The `options` of a ClusterJob on sockets.
 
-    The launcher listens at *rendezvous*; nodes started by hand need the key in *key_file* too. *start_s* is counted
-    again while a node reports to be at work on its part, for *loop_s* more at most.
-    A frame holds at most *body_limit_bytes*, and larger messages travel in parts.
-    The run begins when *min_workers* nodes are connected, rank 0 among them; the others join late.
-    Nodes elsewhere are started by *ssh*, with *ssh_config* as its -F and *ssh_options* as its -o;
-    *tmux* shows the output of all nodes. A lost run restarts up to *max_restarts* times.
-    A node that is lost against the plan is started again while the others run, up to *revivals* times in all.
-    With *order*, nodes record the order of events, so that the run can be replayed.
-    The run reports to a *coordinator*: at "host:port" one made for this run, or an existing one at "http://...".
-    With *tls*, a directory of certificates, connections are encrypted and the certificates decide which nodes may join.
-    The token leaves this machine unencrypted only with *plain_http*.
+    The launcher listens at *rendezvous*. Nodes started by hand also need the key in *key_file*.
+    While a node reports that it is preparing its part, *start_s* starts again, for at most *loop_s*
+    more. A frame has at most *body_limit_bytes*; larger messages travel in parts. The run begins
+    when *min_workers* nodes are connected, including rank 0; the others join late. Nodes on other
+    machines are started by *ssh*, with *ssh_config* as its -F option and *ssh_options* as its -o
+    options. *tmux* shows the output of all nodes.
+
+    A lost run restarts up to *max_restarts* times. A node that is lost without a planned fault is
+    started again while the others run, up to *revivals* times in all. With *order*, nodes record
+    the order of events, so that the run can be replayed. The run reports to a *coordinator*:
+    "host:port" starts one for this run, a URL names an existing one. With *tls*, a directory of
+    certificates, connections are encrypted, and the certificates decide which nodes may join. The
+    token leaves this machine unencrypted only with *plain_http*.
     """
 
     rendezvous: Text = "127.0.0.1:0"
@@ -83,7 +85,7 @@ class SocketOptions(NodeOptions):
 
     @property
     def has_secret(self) -> bool:
-        """Whether nodes started by hand can have the secret to join."""
+        """Whether nodes started by hand can join: with a key, a token or certificates."""
         return any(given is not None for given in (self.key_file, self.token_file, self.tls))
 
     @property
@@ -109,7 +111,7 @@ def read_options(job: ClusterJob) -> tuple[SocketOptions, bytes]:
 
 
 def _key(job: ClusterJob, options: SocketOptions, problems: list[Problem]) -> bytes:
-    """Return the key of the key file, else one derived from the token, else a new one."""
+    """Return the key from the file or the token, or else OPEN_KEY with TLS, or else a new key."""
     key, token = None, None
     if options.key_file is not None:
         key = _collect(problems, lambda: read_key(Path(options.key_file or "")))
@@ -133,7 +135,7 @@ def _key(job: ClusterJob, options: SocketOptions, problems: list[Problem]) -> by
 
 
 def is_elsewhere(coordinator: str) -> bool:
-    """Whether *coordinator* is the URL of an existing one, not an address at which to make one."""
+    """Return whether *coordinator* is the URL of an existing one, not an address for a new one."""
     return "://" in coordinator
 
 
@@ -157,7 +159,7 @@ def check_coordinator(coordinator: str, tls: str | None, plain_http: bool, key: 
 
 
 def _check_endpoint(options: SocketOptions, elsewhere: bool, problems: list[Problem]) -> None:
-    """Check the rendezvous. Nodes *elsewhere* get their key from the launcher."""
+    """Check the rendezvous. *elsewhere* means that nodes start by ssh, and get the key that way."""
     host, _ = options.endpoint
     if is_wildcard(host):
         problems.append(Problem("rendezvous", options.rendezvous, "one address, at which the nodes reach the launcher"))

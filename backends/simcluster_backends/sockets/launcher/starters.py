@@ -1,4 +1,4 @@
-"""Start the nodes of a run that are not started by hand: here, or by ssh on other machines."""
+"""Start all nodes of a run that are not started by hand, here or by ssh on other machines."""
 
 from __future__ import annotations
 
@@ -11,15 +11,15 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
 
-from simcluster.errors import Problem, UsageError
+from simcluster.errors import UsageError
 from simcluster.job import ClusterJob
 from simcluster.web.requests import is_loopback
 from simcluster_backends.sockets.launcher.fork_process import SignalName
 from simcluster_backends.sockets.launcher.fork_server import ForkServer, Start, fork_server
 from simcluster_backends.sockets.launcher.logs import Logs, Panes
-from simcluster_backends.sockets.launcher.member import NodeHandle
-from simcluster_backends.sockets.launcher.orders import ORDER_LIMIT_BYTES, NodeAddress, StartOrder
-from simcluster_backends.sockets.launcher.remote import Remotes
+from simcluster_backends.sockets.launcher.machine_messages import ORDER_LIMIT_BYTES, NodeAddress, StartOrder
+from simcluster_backends.sockets.launcher.node_handle import NodeHandle
+from simcluster_backends.sockets.launcher.remote_machine import Remotes
 from simcluster_backends.sockets.launcher.settings import SocketOptions, is_elsewhere
 from simcluster_backends.sockets.net.addresses import facing, meeting_host, parse_endpoint, show_endpoint
 from simcluster_backends.sockets.net.ssh import Ssh
@@ -34,7 +34,10 @@ class Starters:
     def __init__(
         self, job: ClusterJob, options: SocketOptions, key: bytes, on_exit: Callable[[NodeHandle, int | None], None]
     ) -> None:
-        self._job, self._options, self._key, self._on_exit = job, options, key, on_exit
+        self._job = job
+        self._options = options
+        self._key = key
+        self._on_exit = on_exit
         self.logs = Logs(job.log_folder)
         self._ssh = Ssh(options.ssh_config, tuple(options.ssh_options))
         self._there = Remotes(self._ssh, on_exit, self.logs, job.on_output)
@@ -47,7 +50,10 @@ class Starters:
         self._panes = Panes({})
 
     async def host(self) -> str | None:
-        """Return the address at which nodes elsewhere reach the launcher, None if there are none. Raise UsageError."""
+        """Return the address at which nodes elsewhere reach the launcher; None if there are none.
+
+        Raise UsageError if no single address of this machine faces all of them.
+        """
         remotes = [remote for remote in self._job.remotes if remote is not None]
         if remotes:
             return await meeting_host(remotes, self._ssh)
@@ -60,7 +66,9 @@ class Starters:
         return host if is_loopback(host) else facing(host)
 
     async def start(self, members: Sequence[NodeHandle], rendezvous: str) -> None:
-        """Start *members* of a run that begins, with the launcher at *rendezvous*. Raise RunError."""
+        """Start *members* of a new run, with the launcher at *rendezvous*. Raise RunError if that
+        fails.
+        """
         self.logs.make()
         if self._options.tmux:
             files = {member.name: self.logs.file(member.name) for member in members if not member.by_hand}
@@ -73,7 +81,7 @@ class Starters:
         await self.start_again(members, rendezvous)
 
     def _say_how_to_start(self, names: Sequence[str], rendezvous: str) -> None:
-        """Say which nodes the run waits for, since the topology gives them addresses, and the command for one."""
+        """Report the nodes *names*, to be started by hand, and the command for one of them."""
         options, topology = self._options, self._job.topology
         join = f"--coordinator {options.coordinator} --token-file {options.token_file or 'FILE'}"
         if options.coordinator is None:
@@ -89,10 +97,12 @@ class Starters:
             log.info("the run %s", text)
 
     async def start_again(self, members: Sequence[NodeHandle], rendezvous: str) -> None:
-        """Start *members*, which have no process, for the first time or again. Raise RunError."""
+        """Start *members*, which have no process, for the first time or again. Raise RunError if
+        that fails.
+        """
 
         def order(group: Sequence[NodeHandle], places: list[NodeAddress]) -> StartOrder:
-            tls = self._tls  # the certificates of the group, and those to check its peers
+            tls = self._tls  # send only the group's certificates and keys, and the CA's certificate
             secrets = {path for member in group for path in files_for(tls, member.name)} if tls is not None else set()
             contents = {path.name: path.read_bytes() for path in secrets}
             return StartOrder(rendezvous, self._key.hex(), places, self._files, contents, self._job.preloads)
@@ -103,13 +113,13 @@ class Starters:
             await self._fork(here, rendezvous)
 
     def signal(self, member: NodeHandle, name: SignalName) -> None:
-        """End the process of *member*, stop it, heartbeats included, or resume it; nothing without a process."""
+        """Kill, stop or resume the process of *member*, if it has one."""
         if self._server is not None and member.pid is not None and not member.exited:
             self._server.signal(member.pid, name)
         self._there.signal(member, name)
 
     def abandon(self) -> None:
-        """Start no more processes here; kill those whose start is in flight as soon as they exist."""
+        """Start no more processes here; kill those that are being started once they exist."""
         self._abandoned = True
         for member, start in self._starts:
             if not start.done() and self._server is not None:
@@ -117,7 +127,7 @@ class Starters:
                 member.exited = True
 
     async def close(self) -> None:
-        """End all processes on other machines, as far as this one can ensure it."""
+        """Close the panes, and end all processes on other machines as far as possible."""
         await self._there.close()
         await self._panes.close()
 
@@ -142,7 +152,7 @@ class Starters:
             starts.append(asyncio.wrap_future(start))
         await asyncio.gather(*starts)
 
-    # in the fork server's thread
+    # called in the fork server's thread
 
     def _started(self, member: NodeHandle, start: concurrent.futures.Future[int]) -> None:
         if start.exception() is not None:
@@ -162,14 +172,17 @@ class Starters:
 
 
 def _contents(job: ClusterJob) -> dict[str, bytes]:
-    """Return user code by path. Raise UsageError if it cannot be read or is too large."""
+    """Return the user code of *job*, path -> content.
+
+    Raise UsageError if a file cannot be read, or if the files together are too large.
+    """
     contents: dict[str, bytes] = {}
     for path in job.files:
         try:
             contents[str(path)] = path.read_bytes()
         except OSError as error:
-            raise UsageError(Problem("own code", f"{path} ({error.strerror})", "a file that can be read")) from None
+            raise UsageError("own code", f"{path} ({error.strerror})", "a file that can be read") from None
     size_bytes = sum(map(len, contents.values()))
     if size_bytes > ORDER_LIMIT_BYTES // 2:
-        raise UsageError(Problem("own code", f"{size_bytes} bytes", f"at most {ORDER_LIMIT_BYTES // 2} to be sent"))
+        raise UsageError("own code", f"{size_bytes} bytes", f"at most {ORDER_LIMIT_BYTES // 2} to be sent")
     return contents

@@ -1,4 +1,6 @@
-"""A certificate authority, and certificates for the nodes and a coordinator: the files that `--tls` reads."""
+"""Make the files that `--tls` reads: a certificate authority (CA), and certificates and keys of the
+nodes, the launcher and a coordinator.
+"""
 
 from __future__ import annotations
 
@@ -8,7 +10,7 @@ import os
 import re
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TYPE_CHECKING
 
 from simcluster.errors import Problem, UsageError, raise_all
 from simcluster.process.installed import install_extra
@@ -19,19 +21,20 @@ if TYPE_CHECKING:
     from cryptography import x509
     from cryptography.hazmat.primitives.asymmetric.ec import EllipticCurvePrivateKey
 
-    Signer: TypeAlias = tuple[x509.Name, EllipticCurvePrivateKey]
+    Signer = tuple[x509.Name, EllipticCurvePrivateKey]
 
 VALID_FROM = -datetime.timedelta(hours=1)
-"""Relative to the time of creation: clocks differ."""
+"""The start of a certificate's validity, relative to its creation: machines' clocks may differ."""
 HOST = re.compile(r"[A-Za-z0-9_-]+(\.[A-Za-z0-9_-]+)*")
 LOCAL = ("localhost", "127.0.0.1", "::1")
 
 
 def make_certificates(folder: Path, names: Sequence[str], days: int, hosts: Sequence[str] = ()) -> list[Path]:
-    """Create whatever *folder* lacks: an authority, and certificates for *names*, the launcher and a coordinator.
+    """Create the missing files in *folder*; return them. Keys have mode 0600.
 
-    The coordinator's also names its *hosts*, for browsers. Return the new files; keys have mode 0600. Raise UsageError
-    listing every problem before anything is written.
+    They hold certificates and keys, valid for *days*, of a CA, of the nodes *names*, of the
+    launcher and of a coordinator. The coordinator's certificate also names loopback and *hosts*,
+    for browsers. Raise UsageError with all problems before anything is written.
     """
     problems = _problems(folder, names, days, hosts)
     raise_all(problems)
@@ -44,9 +47,9 @@ def make_certificates(folder: Path, names: Sequence[str], days: int, hosts: Sequ
                 called = (*LOCAL, *hosts) if name == COORDINATOR else ()
                 made += _issue(folder, name, called, authority, days)
     except OSError as error:
-        raise UsageError(Problem("folder", f"{folder} ({error.strerror})", "a folder that can be written to")) from None
+        raise UsageError("folder", f"{folder} ({error.strerror})", "a folder that can be written to") from None
     except ValueError as error:
-        raise UsageError(Problem("folder", f"{folder} ({error})", "one with our authority, or none")) from None
+        raise UsageError("folder", f"{folder} ({error})", "one with our authority, or none") from None
     return made
 
 
@@ -70,7 +73,9 @@ def _problems(folder: Path, names: Sequence[str], days: int, hosts: Sequence[str
 
 
 def _authority(folder: Path, days: int, made: list[Path]) -> Signer:
-    """Return the authority in *folder*, or a new one. Raise ValueError if only half of it is there."""
+    """Return the CA in *folder*, or make one. Raise ValueError if its key is missing or
+    unusable.
+    """
     from cryptography import x509
     from cryptography.hazmat.primitives.asymmetric import ec
     from cryptography.hazmat.primitives.serialization import load_pem_private_key
@@ -95,7 +100,10 @@ def _authority(folder: Path, days: int, made: list[Path]) -> Signer:
 
 
 def _issue(folder: Path, name: str, hosts: Sequence[str], authority: Signer, days: int) -> list[Path]:
-    """Create a certificate that identifies *name*, at either end of a connection, reachable at *hosts*."""
+    """Create a certificate of *name*, for both ends of connections and for *hosts*.
+
+    Return the files.
+    """
     from cryptography import x509
     from cryptography.hazmat.primitives.asymmetric import ec
     from cryptography.x509.oid import ExtendedKeyUsageOID
@@ -114,7 +122,7 @@ def _issue(folder: Path, name: str, hosts: Sequence[str], authority: Signer, day
 
 
 def _usage(*, is_authority: bool) -> x509.KeyUsage:
-    """Return the usage of an authority's key, which signs certificates, or of a node's, which signs handshakes."""
+    """Return the permitted uses of a key: a CA signs certificates, a node signs handshakes."""
     from cryptography import x509
 
     never = "content_commitment key_encipherment data_encipherment key_agreement encipher_only decipher_only"
@@ -131,7 +139,10 @@ def _sign(
     signer: Signer,
     days: int,
 ) -> list[Path]:
-    """Write the key *own* of *name*, and its certificate with *extensions*, each critical or not; return the files."""
+    """Write the key *own* of *name* and its certificate, signed by *signer*; return the files.
+
+    Each of *extensions* is (extension, whether it is critical).
+    """
     from cryptography import x509
     from cryptography.hazmat.primitives.hashes import SHA256
     from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat
@@ -149,7 +160,7 @@ def _sign(
         try:
             with os.fdopen(descriptor, "wb") as file:
                 file.write(content)
-        except OSError:  # a full disk: leave no half of a pair
+        except OSError:  # such as a full disk: leave neither half of the pair
             for half in (path, key):
                 half.unlink(missing_ok=True)
             raise

@@ -1,8 +1,8 @@
 """One TCP connection: a handshake, then frames both ways, with backpressure both ways.
 
-There is no writer task: `pump` writes chunks while the kernel accepts them, and continues in `resume_writing`. The
-transport's own write buffer is kept empty (its high-water mark is 0), so a frame counts as left when the kernel has its
-last byte. FrameReader receives incoming bytes in place.
+There is no writer task: `pump` writes chunks while the kernel accepts them, and continues in
+`resume_writing`. The transport's own write buffer is kept empty (its high-water mark is 0), so a
+frame has left when the kernel has its last byte. FrameReader receives incoming bytes in place.
 """
 
 from __future__ import annotations
@@ -27,19 +27,27 @@ CLOSED = "the connection was closed by the peer"
 HANDSHAKE_TIMEOUT_S = 5.0
 
 ABORTED_S = 1.0
-"""The loop reports an aborted connection as closed within this time."""
+"""The longest wait for the event loop to report an aborted connection as closed."""
 
 LAST_WORD_S = 1.0
-"""Time for a refused peer to receive the reason."""
+"""The time that a refused peer has to receive the reason."""
 
 PUMP_BYTES = 8 * CHUNK_BYTES
-"""Written before the loop's other tasks get a turn."""
+"""The bytes that one connection writes before the loop's other tasks get a turn."""
 
 log = logging.getLogger("simcluster.sockets")
 
 
+def ignore(news: Frame | str) -> None:
+    """Do nothing. This replaces the callbacks of an owner that no longer listens."""
+
+
 class Connection(asyncio.BufferedProtocol):
-    """Calls *on_open*, which sets `on_frame` and `on_lost`, when the handshake is done; else *on_fail*."""
+    """A connection that calls *on_open* when its handshake is done, or *on_fail* with an error.
+
+    *on_open* sets two callbacks: `on_frame` is called with each frame, and `on_lost` with the
+    reason for which the connection ended.
+    """
 
     def __init__(
         self,
@@ -50,19 +58,21 @@ class Connection(asyncio.BufferedProtocol):
         limits: FrameLimits = USUAL,
     ) -> None:
         self.handshake = handshake
-        self.on_frame: Callable[[Frame], None] = lambda frame: None
-        self.on_lost: Callable[[str], None] = lambda reason: None
-        self.bytes_moved = 0  # in both directions, as they go
-        self.reader, self.queue = FrameReader(limits), SendQueue()
-        self._on_open, self._on_fail = on_open, on_fail
+        self.on_frame: Callable[[Frame], None] = ignore
+        self.on_lost: Callable[[str], None] = ignore
+        self.bytes_moved = 0  # in both directions, counted chunk by chunk: it shows progress
+        self.reader = FrameReader(limits)
+        self.queue = SendQueue()
+        self._on_open = on_open
+        self._on_fail = on_fail
         self._reads = True
         self._paused = self._reading_paused = self._reading_held = self._writing_held = False
         self._failed = self._closing = self._encrypted = False
         self._reason = ""
         self._descriptor = -1
-        self.has_broken = False  # rather than been closed by either end
-        self.fails_queue = True  # when it is lost
-        self.memory: SharedMemory | None = None  # if the peer may be on this machine
+        self.has_broken = False  # whether it broke, instead of being closed by either end
+        self.fails_queue = True  # whether its loss fails the queue, which a PeerLink may own
+        self.memory: SharedMemory | None = None  # set if the peer may be on this machine
         self._transport: asyncio.Transport | None = None
         self._loop = asyncio.get_running_loop()
         self._closed: asyncio.Future[None] = self._loop.create_future()
@@ -72,7 +82,7 @@ class Connection(asyncio.BufferedProtocol):
 
     @property
     def peer(self) -> PeerIdentity:
-        """The identity of the other end. Only after *on_open*."""
+        """The identity of the other end, which is known once *on_open* is called."""
         assert self.handshake.peer is not None
         return self.handshake.peer
 
@@ -82,19 +92,19 @@ class Connection(asyncio.BufferedProtocol):
 
     @property
     def is_made(self) -> bool:
-        """Whether there is, or was, a peer; with TLS only after the TLS handshake."""
+        """Whether the TCP connection, and with TLS the TLS handshake, has ever been completed."""
         return self._transport is not None
 
     @property
     def address(self) -> str:
-        """host:port of the other end, for logs."""
+        """The other end as "host:port", for logs."""
         name = self._transport.get_extra_info("peername") if self._transport else None
         return f"{name[0]}:{name[1]}" if name else "an unknown address"
 
     def put(
         self, frame: OutgoingFrame, left: SendFuture | None = None, on_left: Callable[[], None] | None = None
     ) -> QueuedFrame:
-        """Queue *frame* and write what can be written now. *on_left* is called when it has left."""
+        """Queue *frame* and write as much as possible now. Call *on_left* when *frame* has left."""
         sending = QueuedFrame(frame, left, on_left)
         if self._closing:
             sending.end(ConnectionResetError(self._reason))
@@ -112,7 +122,7 @@ class Connection(asyncio.BufferedProtocol):
         self._read_or_not()
 
     def hold(self, *, writing: bool, reading: bool) -> None:
-        """Apply a fault: stop writing or reading until the next call."""
+        """Apply a fault: hold writing, reading, both or neither, until the next call."""
         self._writing_held, self._reading_held = writing, reading
         self._read_or_not()
         self.pump()
@@ -126,7 +136,10 @@ class Connection(asyncio.BufferedProtocol):
             self._outside(self._transport.close)
 
     async def end(self, grace_s: float = 1.0) -> None:
-        """Close, and abort if the queue has not left after *grace_s*. Return when the socket is closed."""
+        """Close the connection, and wait until it is closed.
+
+        Abort it if the queued frames have not left after *grace_s*.
+        """
         self.close()
         if self._transport is not None:
             await asyncio.wait([self._closed], timeout=grace_s)
@@ -141,19 +154,26 @@ class Connection(asyncio.BufferedProtocol):
             self._outside(self._transport.abort)
 
     def drop(self, reason: str) -> None:
-        """Abort, and let the peer see an end and no break even if it had sent more than was read."""
+        """End the connection immediately, but so that the peer sees a close, not a reset.
+
+        Without the shutdown of writing, the kernel would send a reset if data is still unread.
+        """
         self._if_open(end_writing)
         self.abort(reason)
 
     def reset(self, reason: str) -> None:
-        """Break the connection, as a network can, by a TCP reset."""
+        """Break the connection by a TCP reset, as a network may do."""
         self.has_broken = self.has_broken or not self._closing
         self._if_open(reset_at_close)
         self.abort(reason)
 
     def share(self, queue: SendQueue, previous: FrameReader | None) -> None:
-        """Send from *queue*, which outlives this connection, and read on where *previous* broke off."""
-        queue.waits.extendleft(reversed(self.queue.waits))  # the end of the handshake
+        """Send from *queue*, which outlives this connection; read from where *previous* stopped.
+
+        If the peer may be on this machine, prepare to share memory with it.
+        """
+        # The end of the handshake may still wait in the old queue: it must leave first.
+        queue.waits.extendleft(reversed(self.queue.waits))
         self.queue, self.fails_queue = queue, False
         self.reader.open(previous)
         if self._transport is not None and not self._encrypted and has_one_address(self._transport):
@@ -171,7 +191,7 @@ class Connection(asyncio.BufferedProtocol):
         if self._encrypted:
             self.handshake.certified = names_in(transport.get_extra_info("peercert"))
         self._descriptor = transport.get_extra_info("socket").fileno()
-        # Plain transports pause above this mark, those of TLS at it.
+        # A plain transport pauses above this mark, a TLS transport at the mark.
         self._transport.set_write_buffer_limits(high=1 if self._encrypted else 0, low=0)
         send_at_once(transport)
         late = HandshakeRefused(f"no handshake within {HANDSHAKE_TIMEOUT_S:g} s")
@@ -211,7 +231,7 @@ class Connection(asyncio.BufferedProtocol):
         self._closing = True
         if isinstance(exc, ssl.SSLError):
             self._reason = self._reason or in_words(exc)
-        if isinstance(exc, BrokenPipeError):  # a write that came before the end of what the peer had sent was read
+        if isinstance(exc, BrokenPipeError):  # a write failed before the peer's end had been read
             self._reason = self._reason or CLOSED
         self._reason = self._reason or (f"{type(exc).__name__}: {exc}" if exc else "the connection was closed")
         if self._deadline is not None:
@@ -235,7 +255,7 @@ class Connection(asyncio.BufferedProtocol):
             change(self._descriptor)
 
     def _outside(self, ending: Callable[[], None]) -> None:
-        """End the transport; with TLS never inside its own callbacks."""
+        """Call *ending*, a method of the transport; with TLS, only after its current callback."""
         if self._encrypted:
             self._loop.call_soon(ending)
         else:
@@ -258,7 +278,7 @@ class Connection(asyncio.BufferedProtocol):
             self.put(OutgoingFrame(FrameKind.HANDSHAKE, header))
 
     def _fail(self, error: Exception) -> None:
-        """Drop the peer, which broke the protocol or may not join, after a last message if there is one."""
+        """Send the peer any refusal, and drop it: it broke the protocol or may not join."""
         if self._failed or self._closing:
             return
         self._failed = True
@@ -269,7 +289,8 @@ class Connection(asyncio.BufferedProtocol):
             self._send_handshake()
             self.close(str(error))
             if self._transport is not None:
-                # A peer that takes no last message, or does not answer the end of TLS, would linger for 30 s.
+                # A peer that does not read the refusal, or does not answer TLS's end, would linger
+                # for 30 s.
                 self._loop.call_later(LAST_WORD_S, self._transport.abort)
             self._on_fail(self, error)
 
@@ -282,7 +303,7 @@ class Connection(asyncio.BufferedProtocol):
         (self._transport.resume_reading if reads else self._transport.pause_reading)()
 
     def _write(self, transport: asyncio.Transport, chunk: bytes | bytearray | memoryview) -> None:
-        """Let the kernel copy what it accepts now straight from *chunk*; the transport gets a copy of the rest."""
+        """Write *chunk*: the kernel copies what it accepts now, the transport copies the rest."""
         if not self._encrypted:
             count, broke = write_now(self._descriptor, chunk)
             if count == len(chunk):
@@ -293,7 +314,9 @@ class Connection(asyncio.BufferedProtocol):
 
     def pump(self) -> None:
         """Write chunks until the kernel accepts no more or other tasks need a turn."""
-        transport, queue, budget = self._transport, self.queue, PUMP_BYTES
+        transport = self._transport
+        queue = self.queue
+        budget = PUMP_BYTES
         if transport is None or self._writing_held:
             return
         while queue.is_ready and not self._paused and not transport.is_closing():

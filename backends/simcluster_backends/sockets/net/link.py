@@ -1,8 +1,9 @@
-"""The frames to and from one incarnation of a peer, over one connection after another if connections break.
+"""The link to one incarnation of a peer, which survives connections that break.
 
-docs/design/real-nodes.md has the protocol. A connection that has been reset, or has timed out, has broken: the end that
-dialled first dials again at once, the other end after a moment, and each resends what the other has not taken. A
-connection that was closed has ended, and so has the link; so has one whose peer refuses to go on or listens no more.
+docs/design/real-nodes.md has the protocol. A connection breaks if it is reset or times out. Then
+the end that dialled first dials again at once, the other end after a moment, and each resends the
+frames that the other has not taken. If a connection is closed, the link ends. It also ends if the
+peer refuses to resume, or no longer listens.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ from torch import Tensor
 
 from simcluster.errors import HandshakeRefused, ProtocolError, RunError
 from simcluster_backends.common.event_loop import KEEPER
-from simcluster_backends.sockets.net.connection import Connection
+from simcluster_backends.sockets.net.connection import Connection, ignore
 from simcluster_backends.sockets.net.send_queue import QueuedFrame, SendFuture, SendQueue
 from simcluster_backends.sockets.net.shared_memory import SLOT_BYTES, SLOTS
 from simcluster_backends.sockets.wire.frame import JOIN_BYTES, SHARED_BYTES, Frame, FrameKind, Landing
@@ -25,29 +26,39 @@ from simcluster_backends.sockets.wire.outgoing import OutgoingFrame
 from simcluster_backends.sockets.wire.reader import FrameReader
 
 ACKNOWLEDGED_BYTES, SHARED_ACKNOWLEDGED_BYTES = 128 * 1024, 512 * 1024
-"""Received before it is acknowledged. So a healthy connection spends 40 bytes per large message, or per many small.
+"""The bytes to receive before an acknowledgement is sent, over TCP and through shared memory.
 
-Messages in shared memory stay there, so that their sender waits for no acknowledgement."""
+An acknowledgement costs 40 bytes, for one large message or many small ones. A message in shared
+memory stays there, so its sender need not wait for the acknowledgement.
+"""
 
 LEAST_KEPT_BYTES = 8 * ACKNOWLEDGED_BYTES
-"""A sender that kept no more than its peer leaves unacknowledged would wait forever."""
+"""The lowest limit on the unacknowledged bytes that a sender keeps.
+
+If it were below ACKNOWLEDGED_BYTES, the sender would wait forever.
+"""
 
 LENT_S = 0.02
-"""A frame that has left waits this long in the caller's memory for its acknowledgement; then it is copied."""
+"""The time that an unacknowledged frame may stay in the caller's memory after it has left.
+
+After this time the frame is copied, so that the caller can continue.
+"""
 
 SECOND_S = 0.25
-"""Head start of the end that dialled first."""
+"""The head start of the end that dialled first, so that both ends do not dial at once."""
 
 Dial = Callable[["PeerLink"], Awaitable[object]]
-"""Dials the peer of a link again; calls `resume` if it succeeds, else raises."""
+"""A function that dials the peer of a link again. It calls `resume`, or raises if it fails."""
 
 
 class PeerLink:
-    """A connection that may be replaced by others to the same incarnation. Its owner sets `on_frame` and `on_lost`.
+    """A link to one incarnation of a peer: a connection, which is replaced if it breaks.
 
-    It sends again what is not acknowledged, which is at most *keeps_bytes*, or 1 MiB, and a frame. *dial* is None at an
-    end that does not know the other's address. A link that has been broken for *dead_s* is lost. Without *digests*,
-    what arrives through shared memory has no `body_crc`.
+    Its owner sets `on_frame` and `on_lost`. A new connection resends unacknowledged frames, which
+    the link keeps: at most *keeps_bytes*, or 1 MiB if that is more, plus one frame. With *shares*,
+    it shares memory with a peer on this machine. *dial* is None at an end that does not know the
+    other's address; *first* is set at the end that dialled first. A link that has been broken for
+    *dead_s* is lost. Without *digests*, frames through shared memory have no `body_crc`.
     """
 
     def __init__(
@@ -59,20 +70,26 @@ class PeerLink:
         dial: Dial | None,
         first: bool,
         digests: bool = True,
+        shares: bool = True,
     ) -> None:
         self.peer: PeerIdentity = connection.peer
-        self.on_frame: Callable[[Frame], None] = lambda frame: None
-        self.on_lost: Callable[[str], None] = lambda reason: None
-        self.resets = 0  # connections that have broken
+        self.on_frame: Callable[[Frame], None] = ignore
+        self.on_lost: Callable[[str], None] = ignore
+        self.resets = 0  # the number of connections that have broken
         self.queue = SendQueue(max(keeps_bytes, LEAST_KEPT_BYTES), self._lends)
-        self._dead_s, self._dial, self._wait_s = dead_s, dial, 0.0 if first else SECOND_S
+        self._dead_s = dead_s
+        self._dial = dial
+        self._wait_s = 0.0 if first else SECOND_S
         self._connection: Connection | None = None
         self._reader = connection.reader
         self._reader.digests = digests
-        self._moved = self._unsaid = 0  # bytes: on past connections; received and not acknowledged
+        self._moved = 0  # bytes on past connections
+        self._unsaid = 0  # bytes received and not acknowledged
         self._paused = False
+        self._shares = shares
         self._held = (False, False)
-        self._loop, self._context = asyncio.get_running_loop(), copy_context()
+        self._loop = asyncio.get_running_loop()
+        self._context = copy_context()
         self._lost: str | None = None
         self._until: asyncio.TimerHandle | None = None
         self._dialling: asyncio.Task[None] | None = None
@@ -86,7 +103,7 @@ class PeerLink:
 
     @property
     def is_broken(self) -> bool:
-        """Whether it has no connection, but may get one."""
+        """Whether the link has no connection, but may get a new one."""
         return self._lost is None and self._connection is None
 
     @property
@@ -101,12 +118,12 @@ class PeerLink:
     def put(
         self, frame: OutgoingFrame, left: SendFuture | None = None, on_left: Callable[[], None] | None = None
     ) -> QueuedFrame:
-        """Queue *frame* and write what can be written now. *on_left* is called when it has left."""
+        """Queue *frame* and write as much as possible now. Call *on_left* when *frame* has left."""
         sending = QueuedFrame(frame, left, on_left)
         if self.is_open:
             self.queue.put(sending)
             if self._connection is not None:
-                if frame.body_bytes >= SHARED_BYTES and self._connection.memory is not None:
+                if self._shares and frame.body_bytes >= SHARED_BYTES and self._connection.memory is not None:
                     self._connection.memory.offer()
                 self._connection.pump()
         else:
@@ -114,7 +131,7 @@ class PeerLink:
         return sending
 
     def land(self, tag: str, place: Tensor) -> Landing | None:
-        """See FrameReader."""
+        """Read the next message with *tag* into *place*: see FrameReader.land."""
         return self._reader.land(tag, place)
 
     def take_back(self, landing: Landing) -> None:
@@ -131,25 +148,25 @@ class PeerLink:
             self._connection.resume_reading()
 
     def hold(self, *, writing: bool, reading: bool) -> None:
-        """Apply a fault: stop writing or reading until the next call."""
+        """Apply a fault: hold writing, reading, both or neither, until the next call."""
         self._held = writing, reading
         if self._connection is not None:
             self._connection.hold(writing=writing, reading=reading)
 
     def reset(self, reason: str) -> None:
-        """Break the connection; this end and the other make another one."""
+        """Break the connection, if there is one; the two ends then make a new one."""
         if self._connection is not None:
             self._connection.reset(reason)
 
     def abort(self, reason: str) -> None:
-        """End the link immediately, with its connection if it has one."""
+        """End the link immediately, and its connection if there is one."""
         if self._connection is not None and not self._connection.has_broken:
             self._connection.drop(reason)
         elif self._lost is None:
             self._loop.call_soon(self._lose, reason, context=self._context.copy())
 
     async def end(self, grace_s: float = 1.0) -> None:
-        """End the link after *grace_s* for what has not left. A broken one ends at once."""
+        """End the link; queued frames have *grace_s* to leave. A broken link ends at once."""
         if self._connection is not None:
             await self._connection.end(grace_s)
         self._lose("closed by this node")
@@ -157,22 +174,26 @@ class PeerLink:
     # a new connection
 
     def refusal(self, taken: int) -> str | None:
-        """Return why the peer, which says that it has *taken* frames, may not resume; None if it may."""
+        """Return the reason for which a peer that claims to have *taken* frames may not resume.
+
+        Return None if it may.
+        """
         return "the connection has been given up" if not self.is_open else self.queue.problem_with(taken)
 
     def yields(self) -> int:
-        """Read no more from the old connection, which the peer replaces; return the number of frames taken."""
+        """Drop the old connection, which the peer replaces; return the number of frames taken."""
         connection, self._connection = self._connection, None
         if connection is not None:
+            # Forget it first: its end must not end the link.
             self._forget(connection)
             connection.reset("replaced by another connection of the same peer")
         return self.taken
 
     def resume(self, connection: Connection, taken: int) -> None:
-        """Continue over *connection*; its peer says that it has *taken* frames."""
+        """Continue over *connection*, whose peer claims to have *taken* frames."""
         self.yields()
         if (problem := self.refusal(taken)) is not None:
-            connection.on_lost = lambda reason: None
+            connection.on_lost = ignore
             connection.drop(problem)
             self._lose(problem)
             return
@@ -212,15 +233,16 @@ class PeerLink:
             if self._unsaid >= enough:
                 self._unsaid = 0
                 self.queue.acknowledge(self._reader.taken)
-                if frame.size_bytes > held:  # its sender may wait for this
+                if frame.size_bytes > held:  # the sender may be waiting for this acknowledgement
                     self._say(after_others=False)
                 else:
                     self._loop.call_soon(self._say, True, context=self._context)
 
     def _say(self, after_others: bool) -> None:
-        """Send what waits. An acknowledgement may wait for *others*, which may send a frame that takes it along.
+        """Write what is queued. With *after_others*, do that only in the loop's next turn.
 
-        These are the program, which has the message now, and the tasks that its next step starts.
+        The program has just received a message, and may send a frame meanwhile: the acknowledgement
+        then leaves in the same write.
         """
         if after_others:
             self._loop.call_soon(self._say, False, context=self._context)
@@ -238,7 +260,7 @@ class PeerLink:
     # the end of a connection
 
     def _forget(self, connection: Connection) -> None:
-        connection.on_frame, connection.on_lost = (lambda frame: None), (lambda reason: None)
+        connection.on_frame = connection.on_lost = ignore
         connection.queue = SendQueue()
         self._moved += connection.bytes_moved
 
@@ -266,7 +288,7 @@ class PeerLink:
                 self._lose(f"{reason}, and then: {error}")
 
     def _lose(self, reason: str) -> None:
-        """End the link for good."""
+        """End the link for good: fail its queue, and notify its owner."""
         if self._lost is not None:
             return
         self._lost = reason

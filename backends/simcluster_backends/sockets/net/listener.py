@@ -1,4 +1,4 @@
-"""Open connections, from both sides: a listener that hands over peers that pass the handshake, and `connect`."""
+"""Open connections from both sides: a listener that requires a handshake, and `connect`."""
 
 from __future__ import annotations
 
@@ -19,24 +19,33 @@ from simcluster_backends.sockets.wire.handshake import RUN_IS_OVER, Handshake
 from simcluster_backends.sockets.wire.reader import USUAL, FrameLimits
 
 PENDING_LIMIT = 64
-"""Connections with an unfinished handshake. Any more are dropped unread; nodes retry."""
+"""The limit on connections with an unfinished handshake. More are dropped unread; nodes retry."""
 
 LOGGED = 5
-"""Dropped strangers logged individually. More are only counted, so that endless knocking cannot fill a disk."""
+"""The number of dropped strangers that are logged one by one.
+
+More are only counted, so that they cannot fill a disk.
+"""
 
 TOO_MANY = "too many connections that have not finished their handshake"
 BACKLOG = 100
 RETRY_S = 0.1
 REFUSALS = 3
-"""One may be a coincidence, such as a reset of the network."""
+"""The refusals in a row after which `connect` gives up: one may be a chance reset."""
 UNSECURED = 600
-"""A peer with too many strangers closes connections as well, but not for a minute."""
+"""The connections in a row, closed before TLS, after which `connect` gives up: a minute of retries.
+
+A peer with too many pending connections also closes new ones, but not for a minute.
+"""
 
 log = logging.getLogger("simcluster.sockets")
 
 
 class SocketListener:
-    """Calls *on_open* with each connection that passes the handshake; drops and logs all others."""
+    """A listener that calls *on_open* with each connection that passes the handshake.
+
+    It drops and logs all others.
+    """
 
     def __init__(
         self,
@@ -45,15 +54,18 @@ class SocketListener:
         limits: FrameLimits = USUAL,
         tls: Tls | None = None,
     ) -> None:
-        self.host, self.port = "", 0
+        self.host = ""
+        self.port = 0
         self._loop = asyncio.get_running_loop()
-        self._make_handshake, self._on_open = make_handshake, on_open
-        self._limits, self._tls = limits, tls
-        self.dropped: deque[str] = deque(maxlen=10)  # descriptions of the last ones
+        self._make_handshake = make_handshake
+        self._on_open = on_open
+        self._limits = limits
+        self._tls = tls
+        self.dropped: deque[str] = deque(maxlen=10)  # descriptions of the last dropped connections
         self.dropped_count = 0
         self._pending: dict[Connection, None] = {}
         self._server: asyncio.Server | None = None
-        self._accepting: asyncio.Task[None] | None = None  # replaces it with TLS
+        self._accepting: asyncio.Task[None] | None = None  # with TLS, instead of the server
         self._securing: set[asyncio.Task[None]] = set()
 
     @property
@@ -63,7 +75,7 @@ class SocketListener:
         return ([f"dropped {earlier} connections before these"] if earlier else []) + list(self.dropped)
 
     async def start(self, listening: socket.socket) -> None:
-        """Accept connections from *listening*, made by `open_socket`; it is closed with this listener."""
+        """Accept connections from *listening*, made by `open_socket`, until `close` closes it."""
         self.host, self.port = listening.getsockname()[:2]
         if self._tls is None:
             self._server = await self._loop.create_server(self._accept, sock=listening)
@@ -73,7 +85,7 @@ class SocketListener:
         self._accepting = asyncio.create_task(self._accept_encrypted(listening, self._tls.server), name=KEEPER)
 
     async def close(self) -> None:
-        """Stop listening. Connections that were handed over stay open."""
+        """Stop listening, and abort pending handshakes. Opened connections stay open."""
         tasks = [*self._securing, *([self._accepting] if self._accepting is not None else [])]
         if self._server is not None:
             self._server.close()
@@ -97,13 +109,13 @@ class SocketListener:
         return connection
 
     async def _accept_encrypted(self, listening: socket.socket, context: ssl.SSLContext) -> None:
-        """Accept like a server, which however would begin any number of TLS handshakes with strangers at once."""
+        """Accept TLS connections, with a limit on handshakes that asyncio's server lacks."""
         with listening:
             while True:
                 await asyncio.sleep(0)  # pending connections are accepted without waiting: let other tasks run
                 try:
                     accepted, address = await self._loop.sock_accept(listening)
-                except OSError:  # the peer is gone again, or this process is out of file descriptors
+                except OSError:  # the peer is gone already, or no file descriptor is left
                     await asyncio.sleep(RETRY_S)
                     continue
                 where = show_endpoint(*address[:2])
@@ -119,7 +131,7 @@ class SocketListener:
     async def _secure(
         self, connection: Connection, accepted: socket.socket, address: str, context: ssl.SSLContext
     ) -> None:
-        """Do the TLS handshake; ours follows in the connection itself."""
+        """Do the TLS handshake. The connection itself then does the handshake of wire.handshake."""
         try:
             await self._loop.connect_accepted_socket(
                 lambda: connection,
@@ -143,7 +155,7 @@ class SocketListener:
 
     def _failed(self, connection: Connection, error: Exception) -> None:
         self._pending.pop(connection, None)
-        if RUN_IS_OVER not in str(error):  # else a late node, not worth a warning
+        if RUN_IS_OVER not in str(error):  # a node that is merely late is not worth a warning
             self._drop(f"dropped {connection.address} before it joined: {error}")
 
     def _drop(self, words: str) -> None:
@@ -166,17 +178,20 @@ async def connect(
     tls: Tls | None = None,
     was_there: bool = False,
 ) -> Connection:
-    """Return a connection after its handshake; *on_open* was called with it before its first frame.
+    """Return a connection after its handshake; *on_open* is called with it before its first frame.
 
-    Retry for *timeout_s* while there is no answer or the peer closes first, as it does with too many strangers; then
-    raise RunError or HandshakeRefused. Raise HandshakeRefused or ProtocolError at once if retrying would not help, as
-    after REFUSALS connections in a row that the peer closed once it could verify our certificate, or UNSECURED that it
-    closed instead of a TLS handshake; and RunError if the peer *was_there* before and its address refuses now: its
-    process is gone.
+    Retry for *timeout_s* if there is no answer, or if the peer closes the connection, as it does
+    with too many pending connections. Then raise RunError or HandshakeRefused.
+
+    Raise HandshakeRefused or ProtocolError at once if retries cannot help. With TLS, that includes
+    REFUSALS connections in a row that the peer closed after it had seen this node's certificate,
+    and UNSECURED connections in a row that it closed before the TLS handshake was done. Raise RunError
+    at once if the peer *was_there* before and now refuses connections: its process is gone.
     """
     unread = unsecured = 0
-    loop, where = asyncio.get_running_loop(), show_endpoint(host, port)
-    secure, end_s = tls.client if tls is not None else None, loop.time() + timeout_s
+    loop = asyncio.get_running_loop()
+    where, end_s = show_endpoint(host, port), loop.time() + timeout_s
+    secure = tls.client if tls is not None else None
 
     async def once() -> Connection:
         opened: asyncio.Future[Connection] = loop.create_future()

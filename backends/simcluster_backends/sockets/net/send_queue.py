@@ -1,7 +1,8 @@
-"""The frames that wait to leave on one connection, in order of `put`, and their sequence numbers.
+"""The queue of outgoing frames of one connection, in order of `put`, with their sequence numbers.
 
-A queue that outlives its connection keeps each frame until the peer has acknowledged it, and `restart` lets the others
-leave again on the next connection. No I/O: the owner asks for chunks and writes them.
+A queue that outlives its connection keeps each frame until the peer acknowledges it. `restart`
+sends all unacknowledged frames again on the next connection. The queue does no I/O: its owner takes
+chunks and writes them.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ from simcluster_backends.sockets.wire.outgoing import Chunk, OutgoingFrame, Slot
 
 
 class SendFuture(Protocol):
-    """The part of a future's interface needed to wait for a frame to leave."""
+    """The part of a future's interface that a frame needs to report that it has left."""
 
     def done(self) -> bool: ...
 
@@ -28,10 +29,12 @@ class SendFuture(Protocol):
 
 @dataclass(slots=True, eq=False)
 class QueuedFrame:
-    """A queued frame. *left* is done when its last byte has left this process, or fails with ConnectionError.
+    """A queued frame. *left* is done when the frame's last byte has left this process.
 
-    *seq* is the number of its first part, once it has begun to leave; *rest* of its bytes have not left yet. If its
-    queue may have to send it again and its memory is the caller's, *left* is done once that memory is not needed.
+    If the connection is lost first, *left* fails with a ConnectionError. If the queue may resend
+    the frame from the caller's memory, *left* is done only when the queue no longer needs that
+    memory. *seq* is the number of the frame's first part, once it has begun to leave. *rest* is the
+    number of bytes that have not left.
     """
 
     frame: OutgoingFrame
@@ -43,14 +46,14 @@ class QueuedFrame:
     has_left: bool = False
 
     def leaves(self) -> None:
-        """Note that its last byte has left, for the first time or again."""
+        """Note that the last byte has left, for the first time or again."""
         if not self.has_left:
             self.has_left = True
             if self.on_left is not None:
                 self.on_left()
 
     def end(self, error: Exception | None = None) -> None:
-        """End the wait for it. A frame that had left once has not failed."""
+        """End the wait for the frame, with *error* unless the frame has already left."""
         if error is None:
             self.leaves()
         if self.left is not None and not self.left.done():
@@ -61,10 +64,12 @@ class QueuedFrame:
 
 
 class SendQueue:
-    """A connection's queue. *bytes_sent* counts frames that have left completely, each time that they have.
+    """The queue of a connection.
 
-    With *keeps_bytes* it keeps frames until they are acknowledged, and lets none begin while it keeps as many bytes.
-    *on_lent* is then called with each frame that has left from the caller's memory.
+    *bytes_sent* counts the bytes of frames that have left completely, and counts resent frames
+    again. With *keeps_bytes*, the queue keeps frames until they are acknowledged. While it keeps at
+    least that many bytes, no further frame begins to leave. *on_lent* is called with each frame
+    that has left but is still in the caller's memory.
     """
 
     def __init__(
@@ -72,19 +77,20 @@ class SendQueue:
     ) -> None:
         self.bytes_sent = 0
         self.waits: deque[QueuedFrame] = deque()
-        self.kept: deque[QueuedFrame] = deque()  # have left and are not acknowledged
+        self.kept: deque[QueuedFrame] = deque()  # frames that have left and are not acknowledged
         self.kept_bytes = 0
         self.acknowledged = 0  # the number of frames that the peer has taken
-        self.slots: Slots | None = None  # those of the connection, once the peer has accepted them
-        self._keeps_bytes, self._on_lent = keeps_bytes, on_lent
+        self.slots: Slots | None = None  # shared memory, once the peer has accepted it
+        self._keeps_bytes = keeps_bytes
+        self._on_lent = on_lent
         self._seq = self._shaken = 0
-        self._says: int | None = None  # how many frames to acknowledge next
+        self._says: int | None = None  # the number of taken frames to acknowledge next
         self._offers = b""
-        self.is_starved = False  # the first frame waits for a free slot
+        self.is_starved = False  # whether the first frame waits for a free slot
 
     @property
     def is_ready(self) -> bool:
-        """Whether `advance` makes progress."""
+        """Whether `advance` would make progress."""
         if self.is_starved:
             return self.slots is not None and self.slots.has_room()
         if not self.waits:
@@ -95,21 +101,25 @@ class SendQueue:
         return first.seq is not None or first.chunks is not None or self._says is not None or bool(self._offers)
 
     def put(self, sending: QueuedFrame) -> None:
-        if sending.frame.kind is FrameKind.HANDSHAKE:  # numbered separately
+        if sending.frame.kind is FrameKind.HANDSHAKE:  # these frames have numbers of their own
             sending.chunks, sending.rest = sending.frame.chunks(self._shaken), sending.frame.wire_bytes
             self._shaken += 1
         self.waits.append(sending)
 
     def acknowledge(self, taken: int) -> None:
-        """Say that *taken* frames have been taken, before the next frame that begins to leave."""
+        """Send an acknowledgement of *taken* frames before the next frame begins to leave."""
         self._says = taken
 
     def offer(self, content: bytes) -> None:
-        """Offer shared memory before the next frame that begins to leave."""
+        """Offer shared memory, described by *content*, before the next frame begins to leave."""
         self._offers = offer(content)
 
     def advance(self) -> Chunk | None:
-        """Return the next chunk of the first frame; None after its last, when its sending ends. Only if `is_ready`."""
+        """Return the next chunk to write. Call it only if `is_ready`.
+
+        Return None after the last chunk of a frame, which has then left, and b"" if the frame waits
+        for a free slot.
+        """
         if not self.waits or self.waits[0].chunks is None:
             if self._says is not None:
                 chunk, self._says = acknowledgement(self._says), None
@@ -131,13 +141,17 @@ class SendQueue:
             self.waits.popleft()
             self._finish(sending)
         elif self.slots is not None and self.slots.filled_bytes != filled_bytes:
+            # The chunk holds only the length of a slot's content; count the content itself.
             sending.rest -= self.slots.filled_bytes - filled_bytes + len(next_chunk) - LENGTH.size
         else:
             sending.rest -= len(next_chunk)
         return next_chunk
 
     def withdraw(self, sending: QueuedFrame) -> bool:
-        """Cancel a send: drop it if it has not begun (True); else it is finished (False)."""
+        """Cancel a send; return True if it has not begun, and is dropped.
+
+        Otherwise it will be finished, with a copy of its body.
+        """
         unbegun = sending.seq is None and sending in self.waits
         if unbegun:
             self.waits.remove(sending)
@@ -146,8 +160,11 @@ class SendQueue:
         return unbegun
 
     def fail(self, reason: str) -> None:
-        """Fail all messages: the connection is lost."""
-        waiting, self.waits, self.kept, self.kept_bytes = [*self.kept, *self.waits], deque(), deque(), 0
+        """Fail all queued and kept frames for *reason*: the connection is lost."""
+        waiting = [*self.kept, *self.waits]
+        self.waits = deque()
+        self.kept = deque()
+        self.kept_bytes = 0
         for sending in waiting:
             sending.end(ConnectionResetError(reason))
 
@@ -161,7 +178,7 @@ class SendQueue:
             if self.kept:
                 sending = self.kept.popleft()
                 self.kept_bytes -= sending.frame.wire_bytes
-            else:  # its last chunk has left, and nothing has asked for more since
+            else:  # its last chunk has left, but `advance` has not been called since
                 sending = self.waits.popleft()
                 self.bytes_sent += sending.frame.wire_bytes
             assert sending.seq is not None, "it has left"
@@ -170,7 +187,7 @@ class SendQueue:
             sending.end()
 
     def problem_with(self, number: int) -> str | None:
-        """Return why the peer cannot have taken *number* frames: not all of them have left. None if it can have."""
+        """Return why the peer cannot have taken *number* frames, or None if it can."""
         if number == self.acknowledged:
             return None
         for sending in (*self.kept, *([self.waits[0]] if self.waits and self.waits[0].chunks is not None else [])):
@@ -179,13 +196,17 @@ class SendQueue:
         return f"the peer claims to have taken {number} frames; acknowledged are {self.acknowledged}, sent {self._seq}"
 
     def restart(self, number: int) -> None:
-        """Begin again after the first *number* frames, which the peer has taken, on another connection."""
+        """Resend everything after the first *number* frames, which the peer has taken."""
         self.taken(number)
         self.waits = deque(s for s in (*self.kept, *self.waits) if s.frame.kind is not FrameKind.HANDSHAKE)
-        self.kept, self.kept_bytes, self._says = deque(), 0, None
-        self.slots, self._offers, self.is_starved = None, b"", False
+        self.kept = deque()
+        self.kept_bytes = 0
+        self._says = None
+        self.slots = None
+        self._offers = b""
+        self.is_starved = False
         for sending in self.waits:
-            sending.chunks = None
+            sending.chunks = None  # encode again from the start, but with the same *seq*
 
     def _finish(self, sending: QueuedFrame) -> None:
         self.bytes_sent += sending.frame.wire_bytes

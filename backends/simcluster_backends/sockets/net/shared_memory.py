@@ -1,9 +1,10 @@
-"""Slots of memory that two processes of one machine share, through which bodies travel instead of through TCP.
+"""Slots of memory that two processes of one machine share: large bodies travel there, not over TCP.
 
-The sending process makes an anonymous file of memory and a pipe, and offers both on the stream. A peer on the same
-machine opens them through /proc and accepts by a byte on the pipe; any other peer cannot, and says nothing. The sender
-fills the slots in turn and puts each length on the stream; the receiver copies the content and gives the slot back by
-a byte on the pipe. No name appears in any file system, so nothing is left behind however the processes end.
+The sending process makes an anonymous memory file and a pipe, and offers both on the stream. A peer
+on the same machine opens them through /proc and accepts with a byte on the pipe. Any other peer
+cannot open them, and does not answer. The sender fills the slots in turn and writes each length on
+the stream. The receiver copies the content and returns the slot with a byte on the pipe. The file
+has no name in any file system, so nothing is left behind, however the processes end.
 """
 
 from __future__ import annotations
@@ -28,24 +29,31 @@ from simcluster_backends.sockets.wire.outgoing import OutgoingFrame
 from simcluster_backends.sockets.wire.reader import FrameReader
 
 SLOTS, SLOT_BYTES = 4, 512 * 1024
-"""2 MiB per direction stay in the caches of two cores."""
+"""The number and size of a sender's slots: 2 MiB per direction stay in the caches of two cores."""
 MOST_SLOTS, MOST_SLOT_BYTES = 64, 4 * 1024**2
 NAME = "simcluster"
 
 
 class SharedMemory:
-    """What the two ends of one connection share, if they can: each fills its own slots and empties the other's."""
+    """The shared memory of one connection, if its two ends can share any.
+
+    Each end fills its own slots and empties the peer's. *on_free* is called when one of this end's
+    slots is free again.
+    """
 
     def __init__(
         self, loop: asyncio.AbstractEventLoop, queue: SendQueue, reader: FrameReader, on_free: Callable[[], None]
     ) -> None:
-        self._loop, self._queue, self._reader, self._on_free = loop, queue, reader, on_free
+        self._loop = loop
+        self._queue = queue
+        self._reader = reader
+        self._on_free = on_free
         self._own: SendSlots | None = None
         self._peers: ReceiveSlots | None = None
         self._offered = self._listens = False
 
     def offer(self) -> None:
-        """Make slots and offer them, unless that has been done."""
+        """Make slots and offer them to the peer. Later calls do nothing."""
         if self._offered:
             return
         self._offered, self._own = True, SendSlots.make()
@@ -54,18 +62,21 @@ class SharedMemory:
             self._queue.offer(self._own.offer)
 
     def listen(self) -> None:
-        """Call *on_free* once the peer accepts, or gives a slot back. Else the pipe is read when a slot is needed."""
+        """Watch the pipe, and call *on_free* when the peer accepts the offer or returns a slot.
+
+        While no slot is awaited, the pipe is not watched, which saves wake-ups.
+        """
         if self._own is not None and not self._listens:
             self._listens = True
             self._loop.add_reader(self._own.pipe, self._heard, self._own)
 
     def accept(self, offer: bytes) -> None:
-        """Accept the peer's *offer*, the first one, if that is possible. Raise ProtocolError."""
+        """Accept the peer's first *offer*, if possible. Raise ProtocolError if it is invalid."""
         if self._peers is None:
             self._reader.slots = self._peers = ReceiveSlots.accept(offer)
 
     def close(self) -> None:
-        """Share nothing any more. The mappings end with what still uses them."""
+        """Stop sharing. A mapping stays until no tensor uses it."""
         if self._own is not None:
             self._deafen(self._own)
             self._own.close()
@@ -87,13 +98,16 @@ class SharedMemory:
 
 
 def has_one_address(transport: asyncio.Transport) -> bool:
-    """Return whether both ends of *transport* have the same address, as those of one machine may."""
+    """Return whether both ends of *transport* have the same address, as on one machine."""
     own, peers = transport.get_extra_info("sockname"), transport.get_extra_info("peername")
     return bool(own and peers and own[0] == peers[0])
 
 
 class MemoryOffer(msgspec.Struct, frozen=True):
-    """Where a peer finds the memory and the pipe of process *pid*; the memory ends with *nonce*."""
+    """An offer: the descriptors of the *memory* and the *pipe* in process *pid*.
+
+    The memory has *slots* slots of *slot_bytes*, followed by *nonce*, which proves its identity.
+    """
 
     pid: int
     memory: int
@@ -108,7 +122,10 @@ _offers = msgspec.msgpack.Decoder(MemoryOffer)
 
 @dataclass(eq=False)
 class SendSlots:
-    """The sending end of *offer*. See `Slots` in wire.frame; none is free before the offer has been accepted."""
+    """The sending end of *offer*; see wire.outgoing.Slots.
+
+    No slot is free until the peer has accepted the offer.
+    """
 
     memory: Bytes
     offer: bytes
@@ -127,7 +144,7 @@ class SendSlots:
 
     @classmethod
     def make(cls) -> SendSlots | None:
-        """Return new slots; None where the system has no such memory."""
+        """Return new slots; None if the system does not support or provide them."""
         if sys.platform != "linux":
             return None
         import fcntl
@@ -136,7 +153,8 @@ class SendSlots:
         files: tuple[int, ...] = ()
         try:
             memory, *_ = files = (os.memfd_create(NAME, os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING),)
-            os.posix_fallocate(memory, 0, size_bytes + len(nonce))  # now: a page that is missing later kills
+            # Allocate all pages now: a missing page would later kill the process that touches it.
+            os.posix_fallocate(memory, 0, size_bytes + len(nonce))
             fcntl.fcntl(memory, fcntl.F_ADD_SEALS, fcntl.F_SEAL_SHRINK | fcntl.F_SEAL_GROW | fcntl.F_SEAL_SEAL)
             os.pwrite(memory, nonce, size_bytes)
             mapped = np.frombuffer(mmap.mmap(memory, size_bytes), np.uint8)
@@ -154,7 +172,10 @@ class SendSlots:
         return self._free > 0
 
     def fill(self, pieces: list[Bytes], owner: OutgoingFrame | None = None) -> tuple[bytes, Bytes]:
-        """Copy *pieces* of *owner* into the next slot; return what the stream says of it, and the copy."""
+        """Copy *pieces* of *owner* into the next slot; return its encoded length, and the copy.
+
+        The slot's previous owner first moves its body out.
+        """
         if (previous := self._owners[self._next]) is not None:
             previous.move()
         self._owners[self._next] = owner
@@ -167,17 +188,17 @@ class SendSlots:
         return LENGTH.pack(at - start), self.memory[start:at]
 
     def heard(self) -> None:
-        """Read from the pipe what the peer has accepted and given back."""
+        """Read from the pipe whether the peer has accepted, and how many slots it has returned."""
         with suppress(BlockingIOError):
             count = len(os.read(self.pipe, MOST_SLOTS))
-            if not self.is_accepted:
+            if not self.is_accepted:  # the first byte accepts the offer: then all slots are free
                 self.is_accepted, count = True, count - 1 + SLOTS
             self._free = min(SLOTS, self._free + count)
 
 
 @dataclass(eq=False)
 class ReceiveSlots:
-    """The receiving end. See `FilledSlots` in wire.reader."""
+    """The receiving end of an offer; see `FilledSlots` in wire.reader."""
 
     memory: Bytes
     slots: int
@@ -190,7 +211,10 @@ class ReceiveSlots:
 
     @classmethod
     def accept(cls, offer: bytes) -> ReceiveSlots | None:
-        """Return the slots of *offer*; None if they cannot be opened here. Raise ProtocolError if it is no offer."""
+        """Return the slots of *offer*; None if they cannot be opened here.
+
+        Raise ProtocolError if *offer* cannot be decoded.
+        """
         found: MemoryOffer = decode(_offers, offer, "an offer of shared memory")
         within = 1 <= found.slots <= MOST_SLOTS and 1 <= found.slot_bytes <= MOST_SLOT_BYTES
         if not within:
@@ -203,7 +227,8 @@ class ReceiveSlots:
         try:
             memory = _open(found.pid, found.memory, f"/memfd:{NAME} ", os.O_RDONLY | at_once)
             try:
-                # Only such memory has seals, and with these it cannot end before its mapping does.
+                # Only memory files have seals. This one ensures that the file never shrinks: a read
+                # beyond its end would kill this process.
                 fixed = fcntl.F_SEAL_SHRINK & fcntl.fcntl(memory, fcntl.F_GET_SEALS)
                 if not fixed or os.pread(memory, len(found.nonce) + 1, size_bytes) != found.nonce:
                     return None
@@ -214,10 +239,10 @@ class ReceiveSlots:
             if not stat.S_ISFIFO(os.fstat(pipe).st_mode):
                 os.close(pipe)
                 return None
-        except (OSError, ValueError, OverflowError):  # of another machine, or another user
+        except (OSError, ValueError, OverflowError):  # from another machine, or another user
             return None
         found_slots = cls(mapped, found.slots, found.slot_bytes, pipe)
-        found_slots.give_back()  # nothing yet: it accepts
+        found_slots.give_back()  # the first byte is the acceptance
         return found_slots
 
     def take(self) -> Bytes:
@@ -226,8 +251,8 @@ class ReceiveSlots:
         return self.memory[at : at + self.slot_bytes]
 
     def give_back(self) -> None:
-        """Say that one slot more is free."""
-        with suppress(OSError):  # its process has gone, which the stream will say
+        """Notify the sender that one more slot is free."""
+        with suppress(OSError):  # its process is gone: the stream will report that
             if self.close.alive:
                 os.write(self._pipe, b"\0")
 
@@ -238,7 +263,7 @@ def _close(*descriptors: int) -> None:
 
 
 def _open(pid: int, descriptor: int, kind: str, mode: int) -> int:
-    """Open *descriptor* of process *pid* if it is of the *kind*. Raise OSError."""
+    """Open *descriptor* of process *pid*. Raise OSError if it is missing, or not of *kind*."""
     path = f"/proc/{pid}/fd/{descriptor}"
     if not os.readlink(path).startswith(kind):
         raise FileNotFoundError(path)

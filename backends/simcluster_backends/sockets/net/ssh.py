@@ -1,8 +1,8 @@
-"""Command lines for the system's ssh client.
+"""Make command lines for the system's ssh client.
 
-The user's configuration applies: agent, jump hosts, keys, ports, aliases. Settings that must not depend on it come
-first on the command line, since ssh uses the first value it finds: never prompt, never connect to a host with an
-unknown key, and give up a dead connection.
+The user's configuration applies: agent, jump hosts, keys, ports, aliases. A few settings must not
+depend on it: never prompt, never connect to a host with an unknown key, and drop a dead connection.
+They come first on the command line, since ssh uses the first value that it finds.
 """
 
 from __future__ import annotations
@@ -26,18 +26,18 @@ FIRST = (
 
 @dataclass(frozen=True)
 class Ssh:
-    """How to call ssh: *config* as its -F, *options* as its -o. *program* is the client."""
+    """The ssh client *program*, with *config* as its -F option and *options* as its -o options."""
 
     config: str | None = None
     options: tuple[str, ...] = ()
     program: str = "ssh"
 
     def command(self, target: str, words: Sequence[str]) -> list[str]:
-        """Return the arguments that run *words*, unchanged by any shell, at *target*."""
+        """Return the command line that runs *words*, unchanged by any shell, at *target*."""
         return [*self._base(), "--", target, shlex.join(words)]
 
     def asking(self, target: str) -> list[str]:
-        """Return the arguments that print how ssh would reach *target*, without connecting."""
+        """Return the command line that prints how ssh would reach *target*, without connecting."""
         return [*self._base(), "-G", "--", target]
 
     def _base(self) -> list[str]:
@@ -46,7 +46,10 @@ class Ssh:
 
 
 def host_name(answer: str) -> str | None:
-    """Return the host's name or address in the *answer* to `Ssh.asking`; None if it is reached through another."""
+    """Return the host's name or address from the output *answer* of `Ssh.asking`.
+
+    Return None if ssh reaches it through another host.
+    """
     said = dict(line.split(" ", 1) for line in answer.splitlines() if " " in line)
     if said.get("proxyjump", "none") != "none" or said.get("proxycommand", "none") != "none":
         return None

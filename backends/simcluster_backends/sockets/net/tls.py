@@ -1,7 +1,9 @@
-"""Mutual TLS between the nodes of a run and their launcher: 1.3 only, a private authority, names in certificates.
+"""Mutual TLS 1.3 between the nodes of a run and their launcher, with a private certificate
+authority (CA).
 
-Both ends show a certificate of the same authority. Its subject alternative name holds the node's name as a URI, since
-node names are not host names; the handshake that follows compares it with the name that the peer claims.
+Both ends present a certificate signed by the same CA. The certificate's subject alternative name
+has the node's name as a URI, because node names are not host names. The handshake of wire.handshake
+then compares this name with the name that the peer claims.
 """
 
 from __future__ import annotations
@@ -15,20 +17,25 @@ from typing import Any
 
 from simcluster.errors import Problem, UsageError
 
-AUTHORITY, LAUNCHER, COORDINATOR = "ca", "launcher", "coordinator"
+AUTHORITY = "ca"
+LAUNCHER = "launcher"
+COORDINATOR = "coordinator"
 URI = "simcluster://node/"
 RENEW = "a new one: remove this one and run `simcluster keys init`"
 UNTOLD = (
     "before the handshake was done; the peer's log says why: likely only one side has --tls, or our certificate is of "
     "another authority, expired or missing"
 )
-"""An event loop closes a connection before OpenSSL's alert is sent, so the refused side can only guess."""
+"""The end of an error message. asyncio closes a refused connection before OpenSSL's alert is sent,
+so the refused side can only guess the reason.
+"""
 
 
 class ClosedUnread(ConnectionResetError):
-    """A peer closed a connection after TLS's handshake and before ours: most likely it refuses our certificate.
+    """A connection that the peer closed after the TLS handshake, and before that of wire.handshake.
 
-    In TLS 1.3 the connecting side is done before its certificate is verified.
+    Most likely the peer refuses this node's certificate: in TLS 1.3 the connecting side has
+    finished the handshake before the other side verifies its certificate.
     """
 
 
@@ -50,12 +57,15 @@ def names_in(certificate: dict[str, Any] | None) -> frozenset[str]:
 
 
 def files_for(folder: Path, name: str) -> list[Path]:
-    """Return the files that *name* needs from *folder*."""
+    """Return the paths of the CA's certificate and of *name*'s certificate and key."""
     return [certificate_file(folder, AUTHORITY), certificate_file(folder, name), key_file(folder, name)]
 
 
 def check_files(folder: Path, names: Iterable[str]) -> list[Problem]:
-    """Return the problems of the files that *names* need in *folder*: missing, or keys readable by others."""
+    """Return the problems of the files in *folder* that *names* need.
+
+    A file may be missing, or a key may be readable by other users.
+    """
     problems = []
     for path in dict.fromkeys(path for name in names for path in files_for(folder, name)):
         if not path.is_file():
@@ -68,14 +78,17 @@ def check_files(folder: Path, names: Iterable[str]) -> list[Problem]:
 
 @dataclass(frozen=True)
 class Tls:
-    """The contexts of one node, as acceptor and as connector."""
+    """The TLS contexts of one node.
+
+    *server* is for connections that the node accepts, *client* for connections that it opens.
+    """
 
     server: ssl.SSLContext
     client: ssl.SSLContext
 
 
 def read_tls(folder: Path, name: str) -> Tls:
-    """Return the contexts of *name* from the files in *folder*. Raise UsageError."""
+    """Return the contexts of *name*. Raise UsageError if its files in *folder* are unusable."""
     if problems := check_files(folder, [name]):
         raise UsageError(problems)
     try:
@@ -86,14 +99,17 @@ def read_tls(folder: Path, name: str) -> Tls:
             context.load_verify_locations(authority)
             context.load_cert_chain(certificate, key)
     except (ssl.SSLError, OSError) as error:
-        raise UsageError(Problem("tls", f"{folder} for {name} ({error})", MADE_BY)) from None
+        raise UsageError("tls", f"{folder} for {name} ({error})", MADE_BY) from None
     if wrong := _own_fault(server, client, name):
-        raise UsageError(Problem("tls", f"{certificate_file(folder, name)}: {wrong}", RENEW))
+        raise UsageError("tls", f"{certificate_file(folder, name)}: {wrong}", RENEW)
     return Tls(server, client)
 
 
 def tls_of_coordinator(folder: Path) -> ssl.SSLContext:
-    """Return a coordinator's context, without client certificates, which browsers lack. Raise UsageError."""
+    """Return a coordinator's context. It requires no client certificate, since browsers have none.
+
+    Raise UsageError if its files in *folder* are unusable.
+    """
     if problems := check_files(folder, [COORDINATOR]):
         raise UsageError(problems)
     server = _bare(ssl.PROTOCOL_TLS_SERVER)
@@ -101,30 +117,38 @@ def tls_of_coordinator(folder: Path) -> ssl.SSLContext:
     try:
         server.load_cert_chain(certificate, key)
     except (ssl.SSLError, OSError) as error:
-        raise UsageError(Problem("tls", f"{certificate} ({error})", MADE_BY)) from None
+        raise UsageError("tls", f"{certificate} ({error})", MADE_BY) from None
     if wrong := _own_fault(server, trust(folder), COORDINATOR):
-        raise UsageError(Problem("tls", f"{certificate}: {wrong}", RENEW))
+        raise UsageError("tls", f"{certificate}: {wrong}", RENEW)
     return server
 
 
 def trust(folder: Path) -> ssl.SSLContext:
-    """Return the context of a coordinator's clients, which show no certificate. Raise UsageError."""
+    """Return the context of a coordinator's clients, which present no certificate.
+
+    Raise UsageError if the CA's certificate in *folder* is unusable.
+    """
     authority = certificate_file(folder, AUTHORITY)
     context = _bare(ssl.PROTOCOL_TLS_CLIENT)
     try:
         context.load_verify_locations(authority)
     except (ssl.SSLError, OSError) as error:
-        raise UsageError(Problem("tls", f"{authority} ({error})", MADE_BY)) from None
+        raise UsageError("tls", f"{authority} ({error})", MADE_BY) from None
     return context
 
 
 def tls_of_launcher(folder: str | None) -> Tls | None:
-    """Return a launcher's contexts, or None without TLS. Raise UsageError."""
+    """Return a launcher's contexts, or None without TLS. Raise UsageError if its files in *folder*
+    are unusable.
+    """
     return read_tls(Path(folder), LAUNCHER) if folder is not None else None
 
 
 def _own_fault(server: ssl.SSLContext, client: ssl.SSLContext, name: str) -> str:
-    """Return what peers would reject in the certificate of *name*, found by a handshake with ourselves in memory."""
+    """Return the fault for which peers would reject the certificate of *name*, or "".
+
+    A handshake in memory, between *server* and *client*, shows the fault.
+    """
     there, back = ssl.MemoryBIO(), ssl.MemoryBIO()
     connector = client.wrap_bio(back, there, server_side=False)
     acceptor = server.wrap_bio(there, back, server_side=True)
@@ -144,7 +168,7 @@ def _bare(kind: int) -> ssl.SSLContext:
     context.minimum_version = context.maximum_version = ssl.TLSVersion.TLSv1_3
     context.check_hostname = False  # node names are not host names: see names_in
     if kind == ssl.PROTOCOL_TLS_SERVER:
-        context.num_tickets = 0  # no session is resumed
+        context.num_tickets = 0  # no session is ever resumed, so tickets would be wasted bytes
     return context
 
 

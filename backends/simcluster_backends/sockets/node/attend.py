@@ -1,6 +1,6 @@
-"""A node that finds its run through a coordinator: it registers, waits for a run that includes it, joins, and leaves.
+"""A node that finds its run through a coordinator: it registers, waits for a run, joins and leaves.
 
-The coordinator and the run may start later than the node: it waits for both.
+The node waits for the coordinator and the run, which may both start later than the node.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ def attend_with_files(
     patience_s: float,
     plain_http: bool = False,
 ) -> int:
-    """Call `attend` with a command line's arguments. Raise UsageError if they are invalid."""
+    """Call `attend` with the arguments of a command line. Raise UsageError if they are invalid."""
     token = read_token(token_file)
     key = read_key(key_file) if key_file is not None else key_of(token)
     if listen is not None:
@@ -58,11 +58,12 @@ def attend(
     now: Callable[[], float] = time.monotonic,
     sleep: Callable[[float], None] = time.sleep,
 ) -> int:
-    """Take part, as *name*, in the next run of *client*'s coordinator that includes it; return the exit code.
+    """Take part in the coordinator's next run that includes *name*; return the exit code.
 
-    *join* is called with the rendezvous of each attempt of that run; it returns None if this node left as ordered,
-    and then also leaves the coordinator. Raise NoAnswer or RunError if there is no coordinator or no run for
-    *patience_s*; NotAllowed at once. A worker asked to leave before any run includes it exits with 0.
+    *join* is called with the rendezvous of each attempt of that run, and returns its exit code, or
+    None if the node has left as ordered. The node then also leaves the coordinator. If it is asked
+    to leave before a run includes it, the exit code is 0. Raise NoAnswer or RunError if there is no
+    coordinator or no run for *patience_s*, and NotAllowed at once.
     """
     end_s, wait_s = now() + patience_s, LEAST_WAIT_S
     code: int | None = None
@@ -77,12 +78,13 @@ def attend(
             run = _next_run(name, client, listen, heard["known"])
         except NoAnswer:
             if code is not None:
-                return code  # the launcher's coordinator ends with it
+                return code  # the launcher has ended its own coordinator: the run is over
             if now() > end_s:
                 raise
         else:
             if run is not None and run["epoch"] > epoch:
-                epoch, code = run["epoch"], join(run["rendezvous"])
+                epoch = run["epoch"]
+                code = join(run["rendezvous"])
                 if code is None:
                     with suppress(NoAnswer):
                         leave()
@@ -99,7 +101,7 @@ def attend(
 
 
 def _next_run(name: str, client: Client, listen: str, known: bool) -> dict[str, Any] | None:
-    """Return the active run that wants *name*, or None. Register a worker that is not known."""
+    """Return the active run that includes *name*, or None. Register *name* if it is not *known*."""
     if not known:
         client.post("/workers", {"name": name, "address": listen})
     answer = client.get("/training/ready", min_workers=1)

@@ -1,7 +1,7 @@
 """A node's end of the control lane, and the checkpoints that travel on it.
 
-It runs in a thread, so that heartbeats continue while the algorithm blocks the node's loop, and so that a node that has
-lost its launcher exits even if its algorithm never yields.
+The lane runs in a thread. So heartbeats continue while the algorithm blocks the node's loop, and a
+node that has lost its launcher exits even if its algorithm never yields.
 """
 
 from __future__ import annotations
@@ -30,20 +30,24 @@ from simcluster_backends.sockets.wire.frame import Frame
 from simcluster_backends.sockets.wire.handshake import Handshake, PeerIdentity
 
 JOIN_S = 60.0
-"""How long a node tries to reach its launcher."""
+"""The limit on a node's attempts to reach its launcher."""
 
 LAUNCHER_S = 5.0
-"""A launcher may be silent this long, or `dead_s` if longer: it may share its process with a notebook or a test."""
+"""The shortest limit on a launcher's silence, even if `dead_s` is shorter.
+
+A launcher may share its process with a notebook or a test, which can block it.
+"""
 LAST_S = 3.0
-"""How long a node may take to end by itself after losing its launcher."""
+"""The time that a node has to end by itself after losing its launcher."""
 
 T = TypeVar("T")
 
 
 class ControlLane:
-    """The connection to the launcher as *name*. *job* is set when the launcher has sent it, or fails if it refused.
+    """The connection of node *name* to its launcher.
 
-    `serve` then sets two callbacks, called in this lane's thread: for each message, and for the launcher's loss.
+    *job* is done when the launcher has sent the job, or fails if the launcher refuses. `serve` then
+    sets callbacks, which are called in this lane's thread.
     """
 
     def __init__(self, name: str, host: str, port: int, key: bytes, tls: Tls | None) -> None:
@@ -57,7 +61,7 @@ class ControlLane:
         self._connection: Connection | None = None
         self._heard_s = 0.0
         self._closing = False
-        self._lost: str | None = None  # why the launcher is gone
+        self._lost: str | None = None  # the reason for which the launcher is gone
         self._lock = threading.Lock()
         self._ended = asyncio.Event()
         self._loop: asyncio.AbstractEventLoop | None = None
@@ -72,9 +76,14 @@ class ControlLane:
         on_lost: Callable[[str], None],
         report: Callable[[], list[wire.FromNode]],
     ) -> None:
-        """Call *on_message* for each message, *on_lost* once, and *report* at every heartbeat for messages to send."""
+        """Set the callbacks: *on_message* gets each message, *on_lost* the reason for the loss.
+
+        *report* is called at every heartbeat, and returns the messages to send.
+        """
         with self._lock:
-            self._on_message, self._on_lost, self._report = on_message, on_lost, report
+            self._on_message = on_message
+            self._on_lost = on_lost
+            self._report = report
             for message in self._early:
                 on_message(message)
             if self._lost is not None:
@@ -88,12 +97,18 @@ class ControlLane:
         self._call(lambda: self._put(message))
 
     def send_all(self, messages: Iterable[wire.FromNode]) -> concurrent.futures.Future[None]:
-        """Send *messages* one by one, so that no queue of them takes memory; done when the last has left."""
+        """Send *messages* one by one; the future is done when the last has left.
+
+        Each message is queued only when the previous one has left, which saves memory.
+        """
         assert self._loop is not None, "the launcher has sent the job"
         return asyncio.run_coroutine_threadsafe(self._put_one_by_one(messages), self._loop)
 
     def hand_in(self, pieces: Iterable[wire.FromNode], outcome: Callable[[int], wire.NodeOutcome]) -> None:
-        """Send a final report, *pieces* one by one, then *outcome*, made from the number of bytes sent."""
+        """Send a final report, then *pieces* one by one, then the result of *outcome*.
+
+        *outcome* is called with the number of bytes that were sent on this lane.
+        """
 
         async def last() -> None:
             for message in self._report():
@@ -113,7 +128,7 @@ class ControlLane:
             self._call(self._end)
             self._thread.join()
 
-    # inside, in the lane's thread
+    # internal, in the lane's thread
 
     def _call(self, action: Callable[[], object]) -> None:
         loop = self._loop
@@ -147,7 +162,7 @@ class ControlLane:
                 os._exit(1)
 
     async def _beat(self) -> None:
-        """Report at every heartbeat and expect the launcher's, until either side ends."""
+        """Report at every heartbeat until either side ends. Lose the launcher if it is silent."""
         last_s = time.monotonic()
         while not self._ended.is_set():
             heartbeat_s, dead_s = 0.5, LAUNCHER_S
@@ -161,7 +176,7 @@ class ControlLane:
                     await self._ended.wait()
             now_s = time.monotonic()
             if now_s - last_s > 2 * heartbeat_s + 1.0:
-                self._heard_s = now_s  # this machine slept: its own silence, not the launcher's
+                self._heard_s = now_s  # this machine slept, so the launcher's silence means nothing
             last_s = now_s
             if now_s - self._heard_s > dead_s:
                 self._lose(f"the launcher was silent for {dead_s:g} s")
@@ -194,7 +209,7 @@ class ControlLane:
             self._on_lost(reason)
 
     async def _put_one_by_one(self, messages: Iterable[wire.FromNode]) -> None:
-        """Put each of *messages* when the one before has left, so that no queue takes memory."""
+        """Put each of *messages* when the previous one has left."""
         for message in messages:
             left: asyncio.Future[None] = asyncio.get_running_loop().create_future()
             if self._put(message, left):
@@ -202,7 +217,7 @@ class ControlLane:
                     await left
 
     def _put(self, message: wire.FromNode, left: asyncio.Future[None] | None = None) -> bool:
-        """Put *message*, if there is a connection."""
+        """Put *message* on the connection; return False if there is none."""
         if self._connection is None or not self._connection.is_open:
             return False
         self._connection.put(wire.control_frame(message), left)
@@ -210,16 +225,17 @@ class ControlLane:
 
 
 class LauncherChannel:
-    """A simcluster.checkpoints.keeper.CheckpointChannel to the launcher; also receives this node's initial shard."""
+    """A CheckpointChannel to the launcher, which also receives this node's initial shard."""
 
     def __init__(self, lane: ControlLane, device: NodeDevice) -> None:
-        self._lane, self._device = lane, device
+        self._lane = lane
+        self._device = device
         self._on_its_way = asyncio.Lock()
         self._pieces: list[bytes] = []
         self._begins_with: asyncio.Future[Shard] = asyncio.get_running_loop().create_future()
 
     async def hand_in(self, make: Callable[[], Shard]) -> None:
-        await self._on_its_way.acquire()  # until `stored`
+        await self._on_its_way.acquire()  # `stored` releases it
         content = await asyncio.to_thread(lambda: msgspec.msgpack.encode(make()))
         pieces = (wire.ShardPiece(piece, last) for piece, last in wire.in_pieces(content))
         await asyncio.wrap_future(self._lane.send_all(pieces))
@@ -233,8 +249,9 @@ class LauncherChannel:
             self._on_its_way.release()
 
     async def initial_shard(self) -> Shard:
-        """Return the shard that this node begins with; once, since it may be as large as what is trained here."""
+        """Return the shard with which this node begins. A second call waits forever."""
         shard = await self._begins_with
+        # Drop the reference: the shard may be as large as the model.
         self._begins_with = asyncio.get_running_loop().create_future()
         return shard
 

@@ -1,10 +1,12 @@
-"""A node's part in cuts and resets, by its clock.
+"""Apply a fault plan's cuts and resets to the connections of one node, by the node's clock.
 
-A reset breaks the connection to a peer at once. In a cut, the node neither writes to some peers nor reads from them.
+A reset breaks the connection to a peer at once. In a cut, the node stops writing to some peers,
+reading from them, or both.
 
-To the program a cut looks like an unplugged cable: nothing arrives, sends do not return, and after `dead_s` the peers
-give each other up. Unlike with a cable, the kernel's buffers still move: data handed to the kernel before the cut is on
-the other side when it heals, instead of being retransmitted, and no acknowledgement is missing.
+To the program a cut looks like an unplugged cable: nothing arrives, sends do not return, and after
+`dead_s` the peers lose each other. Unlike with a cable, the kernel still delivers its buffers. Data
+that was handed to the kernel before the cut has arrived when the cut heals, and no acknowledgement
+is missing.
 """
 
 from __future__ import annotations
@@ -24,11 +26,14 @@ def follow(
     give_up: Callable[[int], object],
     at_s: float = 0.0,
 ) -> list[asyncio.TimerHandle]:
-    """Schedule *orders* from *at_s* of the run's clock, now; spells before that are skipped. Return the timers.
+    """Schedule *orders*, without spells that have already ended; return the timers.
 
-    *hold(peer, writing, reading)* sets what is held; *give_up(peer)* drops the peer.
+    The run's clock reads *at_s* now. *hold* is called with (peer, whether writing is held, whether
+    reading is held) at each change. *give_up* is called with a peer from which a cut has stopped
+    all reading for *dead_s*.
     """
-    held: dict[int, list[int]] = {}  # by peer: orders not to write, orders not to read
+    # Peer -> [orders in force against writing, against reading]: cuts may overlap.
+    held: dict[int, list[int]] = {}
 
     def change(order: HoldOrder, by: int) -> None:
         for peer in order.peers:
@@ -58,7 +63,10 @@ def follow(
 def follow_resets(
     orders: Sequence[ResetOrder], *, reset: Callable[[int], object], at_s: float = 0.0
 ) -> list[asyncio.TimerHandle]:
-    """Schedule *orders* from *at_s* of the run's clock, now, without those before that. Return the timers."""
+    """Schedule *orders*, without times that have already passed; return the timers.
+
+    The run's clock reads *at_s* now. *reset* is called with a peer at each time.
+    """
     loop = asyncio.get_running_loop()
     zero_s = loop.time() - at_s
     times = [(time_s, peer) for order in orders for time_s in order.times_s for peer in order.peers]

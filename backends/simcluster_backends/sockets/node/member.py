@@ -10,13 +10,15 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
 from simcluster.errors import ENDED, ProtocolError
-from simcluster.fault_plans.kinds import GIVEN_UP, Factors
+from simcluster.fault_plans.kinds import GIVEN_UP
+from simcluster.fault_plans.slowdown import Factors
 from simcluster.payload import Message, Payload
 from simcluster.runs.event_order import EventKind
 from simcluster_backends.common.device import NodeDevice
 from simcluster_backends.common.inbox import INBOX_BYTES, Inbox
 from simcluster_backends.common.real_node import NodeActivity
 from simcluster_backends.common.watchdog import NodeProgress
+from simcluster_backends.sockets.net.connection import ignore
 from simcluster_backends.sockets.wire.frame import Frame, FrameKind
 from simcluster_backends.sockets.wire.outgoing import OutgoingFrame
 
@@ -32,13 +34,14 @@ BACK = "it has rejoined, and its previous incarnation is gone"
 LAST_WORDS_S = 1.0
 """Grace period for draining a lost peer's connection."""
 WORK_S = 5.0
-"""Time for work still running at the end of the run to finish."""
+"""The time that device work has to finish at the end of the run."""
 
 
 class SocketMember:
     """One node among its peers. `attach` gives it a connection to each of them.
 
-    An algorithm gets only the transport. *notes* records external events; the fault plan makes the device *slow*.
+    An algorithm sees only the transport, not this object. *notes* records external events for a
+    replay. *slow* has the slowdowns of the fault plan.
     """
 
     def __init__(
@@ -51,14 +54,20 @@ class SocketMember:
         slow: Factors = (),
         notes: Notes | None = None,
     ) -> None:
-        self.rank, self.name, self.names = rank, names[rank], names
-        self.recorder, self.notes = recorder, notes
-        self.outside = contextvars.copy_context()  # without notes: for callbacks that are not the program's
+        self.rank = rank
+        self.name = names[rank]
+        self.names = names
+        self.recorder = recorder
+        self.notes = notes
+        # The context of callbacks that do not belong to the program: it records no notes.
+        self.outside = contextvars.copy_context()
         self.inbox_bytes = inbox_bytes
         self._loop = asyncio.get_running_loop()
-        self._unheard: set[int] = set()  # peers cut off by the plan: they close because they heard nothing
-        self.links: dict[int, PeerLink] = {}  # in use; none to a peer that had ended before this node joined
-        self._held: dict[int, tuple[bool, bool]] = {}  # by a fault: (writing is held, reading is held)
+        # Peers to which a cut stops writing: they will close the link because they hear nothing.
+        self._unheard: set[int] = set()
+        # The links in use, by rank. A peer that had ended before this node joined has none.
+        self.links: dict[int, PeerLink] = {}
+        self._held: dict[int, tuple[bool, bool]] = {}  # by faults: (writing held, reading held)
         self._returning = ReturningPeers(self)
         told = self._returning.told
         self.inbox = Inbox(rank, names, self._loop, self._has_room, on_told=told, life_of=self._life_of)
@@ -68,7 +77,7 @@ class SocketMember:
         self.activity = NodeActivity(self.inbox, self.device, recorder)
 
     def attach(self, rank: int, connection: PeerLink) -> None:
-        """Take *connection*, whose handshake is done, as the stream to and from *rank*, which may have rejoined."""
+        """Use *connection*, after its handshake, for *rank*, which may have rejoined."""
         if self._closed:
             connection.abort("this node's algorithm has failed")
         elif self._goodbye is not None:
@@ -79,7 +88,7 @@ class SocketMember:
             self.deal_with(rank, connection)
 
     def deal_with(self, rank: int, connection: PeerLink) -> None:
-        """Use *connection* as the only one to and from *rank* from now on."""
+        """Use *connection* for *rank* from now on, and retire the previous one."""
         if rank in self.links:
             self._returning.retire(self.links[rank])
         self.links[rank] = connection
@@ -101,12 +110,12 @@ class SocketMember:
             self.links[rank].reset("reset by the fault plan")
 
     def give_up(self, rank: int, reason: str) -> None:
-        """Declare *rank*, unreachable for too long, lost; drop what it had sent."""
+        """Abort the link to *rank*, which has been unreachable for too long."""
         if rank in self.links and not self.inbox.lost.get(rank):
             self.links[rank].abort(reason)
 
     def lose(self, rank: int, reason: str) -> None:
-        """Note that *rank* is gone: dead, or done if *reason* is ENDED."""
+        """Note that *rank* is gone. It ended well if *reason* is ENDED; otherwise it is lost."""
         if self.notes is not None and rank not in self.inbox.lost:
             if reason == ENDED:
                 self.notes.note(EventKind.ENDED, rank)
@@ -115,7 +124,7 @@ class SocketMember:
         self.inbox.lose(rank, reason)
 
     def expect_end(self, rank: int, reason: str, incarnation: int = 0) -> None:
-        """Expect the end of *rank*, which is known to be gone, after draining what it had sent for a grace period."""
+        """Drain and then end the link to *incarnation* of *rank*, which is known to be gone."""
         self._unheard.discard(rank)
         waiting = self._returning.waiting.get(rank)
         known = self.links.get(rank), waiting[0] if waiting is not None else None
@@ -127,11 +136,14 @@ class SocketMember:
             self._loop.call_later(LAST_WORDS_S, link.abort, reason)
 
     def later(self, callback: Callable[..., object], *args: Any) -> None:
-        """Call *callback* soon, outside the program's context."""
+        """Call *callback* in the loop's next turn, outside the program's context."""
         self._loop.call_soon(callback, *args, context=self.outside.copy())
 
     def finish(self, reason: str = "") -> None:
-        """Send all peers a goodbye, as the algorithm has ended or left for *reason*; drop what still arrives."""
+        """Send all peers a goodbye, and drop messages that still arrive.
+
+        The algorithm has ended. If *reason* is not empty, the node has left early for that reason.
+        """
         self._goodbye = OutgoingFrame(FrameKind.GOODBYE, reason.encode())
         for link in self.links.values():
             if link.is_open:
@@ -142,7 +154,10 @@ class SocketMember:
         self._stop_receiving()
 
     async def close(self, *, crash: bool = False) -> None:
-        """End all connections and give work that still runs time to finish. Nothing may follow."""
+        """End all connections, and wait up to WORK_S for device work. Make no call after this one.
+
+        With *crash*, abort the connections instead.
+        """
         self._closed = True
         self._stop_receiving()
         links = [*self.links.values(), *self._returning.links()]
@@ -161,7 +176,7 @@ class SocketMember:
 
     @property
     def handshake_and_goodbye_bytes(self) -> int:
-        """The bytes sent to peers besides messages."""
+        """The number of bytes that were sent to peers outside messages."""
         data = sum(count[1] for count in self.recorder.record.sent_to.values())
         return max(0, sum(link.queue.bytes_sent for link in [*self.links.values(), *self._returning.past]) - data)
 
@@ -172,11 +187,12 @@ class SocketMember:
     def _stop_receiving(self) -> None:
         self.inbox.close()
         for link in self.links.values():
-            link.on_lost = lambda reason: None
+            link.on_lost = ignore
             link.resume_reading()
 
     def _receive(self, rank: int, frame: Frame) -> None:
-        if frame.kind is FrameKind.GOODBYE:  # it has ended, or left for a reason and accepts nothing more
+        if frame.kind is FrameKind.GOODBYE:
+            # The peer has ended; with a reason, it has left and reads nothing more.
             reason = frame.header.decode(errors="replace")[:REASON_LIMIT]
             self.lose(rank, reason or ENDED)
             if reason:
@@ -203,11 +219,12 @@ class SocketMember:
 
 
 class ReturningPeers:
-    """Connections of peers that rejoin or join late: when each replaces the connection of the previous incarnation.
+    """The new connections of peers that rejoin or join late.
 
-    A peer that rejoins is a new incarnation. Its connection waits, unread, until the loss of the previous one has been
-    raised here: otherwise its messages would be taken for the old one's. After that the old connection is ignored.
-    *past* keeps it, for its byte counts.
+    A peer that rejoins is a new incarnation. Its connection waits, unread, until the loss of the
+    previous incarnation has been raised here. Otherwise the algorithm would attribute its messages
+    to the previous incarnation. The new connection then replaces the old one, which *past* keeps
+    for its byte counts.
     """
 
     def __init__(self, member: SocketMember) -> None:
@@ -217,12 +234,12 @@ class ReturningPeers:
         self.past: list[PeerLink] = []
 
     def links(self) -> list[PeerLink]:
-        """Open connections besides those in use."""
+        """Return the open connections that are not in use."""
         return [*(connection for connection, _ in self.waiting.values()), *self._drained]
 
     def welcome(self, rank: int, connection: PeerLink, old: PeerLink | None) -> None:
-        """Hold *connection* of *rank*, which has joined or rejoined; *old* is that of its previous incarnation."""
-        if rank in self.waiting:  # it has rejoined twice since its loss was raised
+        """Hold *connection* of *rank*, which has joined or rejoined, until it can replace *old*."""
+        if rank in self.waiting:  # it has rejoined twice before its loss was raised
             self.retire(self.waiting.pop(rank)[0])
         come: list[Frame] = []
         self.waiting[rank] = connection, come
@@ -235,14 +252,14 @@ class ReturningPeers:
             self._member.expect_end(rank, BACK, old.peer.incarnation)
 
     def told(self, rank: int) -> None:
-        """Accept a waiting connection of *rank*: its loss is being raised."""
+        """Accept the waiting connection of *rank*, if any: the loss of *rank* is being raised."""
         if rank in self.waiting:
-            # Not at once: waits for the old incarnation are failed first.
+            # In the next turn: receives that wait for the old incarnation must fail first.
             self._member.later(self._accept, rank)
 
     def drain(self, connection: PeerLink, goodbye: OutgoingFrame) -> None:
-        """Say *goodbye* on *connection* and drop what arrives: this node's algorithm has ended."""
-        connection.on_frame, connection.on_lost = (lambda frame: None), (lambda reason: None)
+        """Send *goodbye* on *connection*, since this node has ended, and drop what arrives."""
+        connection.on_frame = connection.on_lost = ignore
         self._drained.append(connection)
         if connection.is_open:
             connection.put(goodbye)
@@ -250,8 +267,7 @@ class ReturningPeers:
 
     def retire(self, connection: PeerLink) -> None:
         """Close *connection* and ignore it from now on."""
-        connection.on_frame = lambda frame: None
-        connection.on_lost = lambda reason: None
+        connection.on_frame = connection.on_lost = ignore
         connection.abort(BACK)
         self.past.append(connection)
 
@@ -270,7 +286,7 @@ class ReturningPeers:
             connection.abort(str(error))
 
     def _forget(self, rank: int, connection: PeerLink) -> None:
-        """Forget *connection*, lost before it was accepted."""
+        """Forget *connection*, which was lost before it was accepted."""
         if rank in self.waiting and self.waiting[rank][0] is connection:
             del self.waiting[rank]
             self.past.append(connection)

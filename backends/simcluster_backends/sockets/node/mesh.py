@@ -1,8 +1,9 @@
 """The data lane: one authenticated connection between each pair of nodes of a run.
 
-Of two founders the one with the higher rank connects and the other accepts, so each pair has one connection. The
-listener stays open during the run: a node that joins late or rejoins connects to all nodes present. It is refused
-unless its incarnation is higher than any before under its name, or it resumes the connection of its incarnation.
+Each pair of founders has one connection: the node with the higher rank connects, the other accepts.
+The listener stays open during the run, and a node that joins late or rejoins connects to all
+present nodes. A node is refused unless its incarnation is higher than all earlier ones of its name,
+or it resumes the connection of its incarnation.
 """
 
 from __future__ import annotations
@@ -11,7 +12,7 @@ import asyncio
 from collections.abc import Coroutine, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
-from typing import Any, TypeAlias
+from typing import Any
 
 from simcluster.errors import ABSENT, NeverFinished
 from simcluster.fault_plans.kinds import DEAD_S
@@ -23,8 +24,8 @@ from simcluster_backends.sockets.node.member import SocketMember
 from simcluster_backends.sockets.wire.handshake import NEW, Handshake, PeerIdentity
 from simcluster_backends.sockets.wire.reader import USUAL, FrameLimits
 
-Address: TypeAlias = tuple[str, int]
-Addresses: TypeAlias = Sequence[Address]
+Address = tuple[str, int]
+Addresses = Sequence[Address]
 
 
 class Mesh:
@@ -39,15 +40,19 @@ class Mesh:
         limits: FrameLimits = USUAL,
         tls: Tls | None = None,
         dead_s: float = DEAD_S,
+        *,
+        shares: bool = True,
     ) -> None:
-        self.member, self._names = member, member.names
+        self.member = member
+        self._names = member.names
         self._key = key
         self._me = PeerIdentity("data", member.name, member.rank, run, config)
         self._dial = partial(connect, limits=limits, tls=tls)
         self._dead_s = dead_s
-        self._attached: dict[int, PeerLink] = {}  # by rank: to the last incarnation of the peer
-        self._addresses: dict[int, Address] = {}  # of peers that were there when this node joined
-        self._expected: set[int] | None = None  # the founders, once known
+        self._shares = shares
+        self._attached: dict[int, PeerLink] = {}  # for each rank, the link to its last incarnation
+        self._addresses: dict[int, Address] = {}  # of peers that were present when this node joined
+        self._expected: set[int] | None = None  # the other founders, once they are known
         self._connecting: dict[int, asyncio.Task[Connection]] = {}
         self._lost: dict[int, str] = {}
         self._complete = asyncio.Event()
@@ -55,10 +60,11 @@ class Mesh:
         self.listener = SocketListener(accept, partial(self._attach, first=False), limits, tls)
 
     async def connect(self, addresses: Addresses, timeout_s: float, absent: Mapping[int, str] | None = None) -> None:
-        """Connect to all lower ranks and wait for all higher ones, except those *absent*, each with the reason.
+        """Connect to all lower ranks, and wait until all higher ranks have connected.
 
-        *addresses* are those of all ranks. Raise NeverFinished with the peers missing after *timeout_s*; RunError,
-        HandshakeRefused or ProtocolError if a peer is unreachable or refuses this node.
+        *addresses* has the addresses of all ranks. *absent* maps the ranks to leave out to the
+        reasons for their absence. Raise NeverFinished if peers are missing after *timeout_s*. Raise
+        RunError, HandshakeRefused or ProtocolError if a peer is unreachable or refuses this node.
         """
         absent = absent or {}
         self._do_without(absent)
@@ -84,9 +90,10 @@ class Mesh:
     async def come_late(
         self, incarnation: int, addresses: Addresses, gone: Mapping[int, str], timeout_s: float
     ) -> None:
-        """Connect, as this *incarnation*, to all nodes except those *gone*, each with the reason.
+        """Connect, as *incarnation*, to all nodes except *gone*, which maps ranks to reasons.
 
-        Raises like `connect`. A peer that is lost meanwhile, or was lost just before (see `lose`), is not waited for.
+        Raise RunError, HandshakeRefused or ProtocolError as `connect` does. Do not wait for a peer
+        that is lost meanwhile, or was lost just before: see `lose`.
         """
         gone = {**gone, **self._lost}
         self._me = replace(self._me, incarnation=incarnation)
@@ -96,7 +103,7 @@ class Mesh:
         create = asyncio.create_task
         self._connecting = {rank: create(self._connect(rank, addresses[rank], timeout_s)) for rank in there}
         for outcome in await asyncio.gather(*self._connecting.values(), return_exceptions=True):
-            if isinstance(outcome, Exception):  # connections to lost peers are only cancelled
+            if isinstance(outcome, Exception):  # not the CancelledError of a lost peer
                 raise outcome
 
     def lose(self, rank: int, reason: str) -> None:
@@ -120,7 +127,7 @@ class Mesh:
         return self._dial(*address, handshake, timeout_s=timeout_s, on_open=partial(self._attach, first=True))
 
     async def _dial_again(self, link: PeerLink) -> None:
-        """Dial the peer of *link*, whose connection has broken, at the *address* where it was."""
+        """Dial the peer of the broken *link* again, at its known address."""
 
         def handshake() -> Handshake:
             me = replace(self._me, taken=link.taken)
@@ -147,31 +154,31 @@ class Mesh:
         return Handshake(self._key, self._me, accepts=accepts, admit=admit, yields=yields)
 
     def _incarnation(self, rank: int) -> int:
-        """Return the last incarnation of *rank* that was connected; -1 if none was."""
+        """Return the last connected incarnation of *rank*; -1 if there was none."""
         return self._attached[rank].peer.incarnation if rank in self._attached else -1
 
     def _may_not_resume(self, peer: PeerIdentity) -> str | None:
-        """Return why *peer* may not resume its connection; None if it may."""
+        """Return the reason for which *peer* may not resume its connection; None if it may."""
         link = self._attached.get(peer.rank)
         if link is None:
             return f"there is no connection of rank {peer.rank} ({peer.name}) to resume"
         return self._other_than(link, peer) or link.refusal(peer.taken)
 
     def _other_than(self, link: PeerLink, peer: PeerIdentity) -> str | None:
-        """Return the words for a *peer* that is not that of *link*."""
+        """Return a refusal if *peer* is not the peer of *link*, or None if it is."""
         known = link.peer
         if (peer.rank, peer.name, peer.incarnation) == (known.rank, known.name, known.incarnation):
             return None
         return f"{peer.name!r} in life {peer.incarnation} cannot resume for {known.name!r} in life {known.incarnation}"
 
     def _attach(self, connection: Connection, *, first: bool) -> None:
-        """Use *connection*; *first*: this end has dialled, and does so first if it breaks."""
+        """Use *connection*. With *first*, this end has dialled, and dials first after a break."""
         peer = connection.peer
         rank = peer.rank
         if peer.taken != NEW:
             self._attached[rank].resume(connection, peer.taken)
             return
-        if peer.incarnation <= self._incarnation(rank):  # two were admitted at once: the first one stays
+        if peer.incarnation <= self._incarnation(rank):  # two were admitted at once: keep the first
             connection.abort("the name is taken")
             return
         dial = self._dial_again if rank in self._addresses else None
@@ -182,6 +189,7 @@ class Mesh:
             dial=dial,
             first=first,
             digests=self.member.notes is not None,
+            shares=self._shares,
         )
         self._attached[rank] = link
         self.member.attach(rank, link)

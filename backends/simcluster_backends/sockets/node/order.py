@@ -1,8 +1,10 @@
-"""The event loop of a node, and the order of its events: loops, sends and a checkpoint channel record it for a replay.
+"""The event loop of a node, and records of the order of its events for a replay.
 
-The loop is uvloop's if it is installed, which takes about half the time per message, else asyncio's. Loops that can be
-replayed count the callbacks of the node's own code, number its tasks and timers, and record its clock readings.
-Everything outside the program (connections, heartbeats) runs in a context without notes, unchanged.
+By default, the loop is uvloop's if uvloop is installed, which takes about half the time per
+message, and otherwise asyncio's. A counting loop counts the callbacks of the program, numbers its
+tasks and timers, and records its clock readings. Each send and each answer of the checkpoint
+channel records when it ends. Code outside the program, such as connections and heartbeats, runs in
+a context without notes, so the loop records nothing for it.
 """
 
 from __future__ import annotations
@@ -12,22 +14,25 @@ import importlib.util
 from collections.abc import Callable, Coroutine
 from contextvars import Context, copy_context
 from dataclasses import dataclass
-from typing import Any, TypeAlias, TypeVar
+from typing import Any, TypeVar
 
 from simcluster.checkpoints.keeper import CheckpointChannel
 from simcluster.checkpoints.shard import Shard
-from simcluster.errors import Problem, UsageError
+from simcluster.errors import UsageError
 from simcluster.process.installed import install_extra
 from simcluster.runs.event_notes import NOTES, Notes
 from simcluster.runs.event_order import EventKind
 from simcluster_backends.common.precise_loop import asyncios_own, precise
 
 T = TypeVar("T")
-Callback: TypeAlias = Callable[..., object]
+Callback = Callable[..., object]
 
 
 class NumberedTask(asyncio.Task[T]):
-    """A task hashed by number: sets of tasks, as in TaskGroup and `asyncio.wait`, iterate in hash order."""
+    """A task whose hash is its number, so that a replay repeats the order of sets of tasks.
+
+    TaskGroup and `asyncio.wait` iterate over such sets, in hash order.
+    """
 
     def __init__(self, coroutine: Coroutine[Any, Any, T], number: int, **options: Any) -> None:
         self.number = number
@@ -38,12 +43,14 @@ class NumberedTask(asyncio.Task[T]):
 
 
 def counting(base: type[Any]) -> type[Any]:
-    """Return a counting *base* loop, which is a `MicrosecondLoop`."""
-    soon, clock, new_task = base.call_soon, base.time, base.create_task
+    """Return a subclass of *base*, a `MicrosecondLoop`, that counts the program's events."""
+    soon = base.call_soon
+    clock = base.time
+    new_task = base.create_task
     at, in_a_while = base.call_at, base.call_later
 
     class CountingLoop(base):  # type: ignore[misc]
-        """A loop that a run can be replayed from."""
+        """A loop that records the order of the program's events in the notes of the context."""
 
         def call_soon(self, callback: Callback, *args: Any, context: Context | None = None) -> Any:
             notes = NOTES.get() if context is None else context.get(NOTES)
@@ -79,13 +86,14 @@ def counting(base: type[Any]) -> type[Any]:
 
 
 def loop_factory(uvloop: bool | None = None, *, counts: bool = False) -> Callable[[], asyncio.AbstractEventLoop]:
-    """Return a factory of event loops. None uses uvloop if installed; True requires it or raises UsageError.
+    """Return a factory of event loops.
 
-    A run can be replayed from a loop that *counts*.
+    If *uvloop* is None, the loops are uvloop's if it is installed; if true, raise UsageError if it
+    is not. A run can be replayed only if its loops are made with *counts*.
     """
     present = importlib.util.find_spec("uvloop") is not None
     if uvloop and not present:
-        raise UsageError(Problem("uvloop", "true", f"uvloop to be installed: {install_extra('uvloop')}"))
+        raise UsageError("uvloop", "true", f"uvloop to be installed: {install_extra('uvloop')}")
     if not present or uvloop is False:
         base = asyncios_own()
     else:
@@ -97,9 +105,11 @@ def loop_factory(uvloop: bool | None = None, *, counts: bool = False) -> Callabl
 
 @dataclass(slots=True, eq=False)
 class RecordedSend:
-    """The wait of send *number* on *future*; records how it ended.
+    """The wait for send *number*, which ends with *future*; its end is recorded in *notes*.
 
-    *putting* returns that of the frame that the program is putting on its stream, if any: others then end *later*.
+    *putting* returns the RecordedSend of the frame that the program is putting on a stream at the
+    moment, or None. While there is one, *later* delays the end of all other waits to the loop's
+    next turn.
     """
 
     number: int
@@ -118,9 +128,11 @@ class RecordedSend:
         self._end(error)
 
     def _end(self, error: Exception | None) -> None:
-        notes, future, putting = self.notes, self.future, self.putting()
+        notes = self.notes
+        future = self.future
+        putting = self.putting()
         if putting is not None and putting is not self:
-            # Inside another frame's callback, where no event may be recorded.
+            # The program is running, inside `put` of another frame: no event may be recorded now.
             self.later(self._end, error)
             return
         if future.done():
@@ -139,13 +151,14 @@ class RecordedSend:
 
 
 class NotedChannel:
-    """A checkpoint *channel*; its answers are recorded as events, like everything the program waits for.
+    """A checkpoint channel that records the answers of *channel*, for which the program waits.
 
-    Create it outside the program's context, since its waits are not the program's.
+    Create it outside the program's context, because its own waits do not belong to the program.
     """
 
     def __init__(self, channel: CheckpointChannel, notes: Notes) -> None:
-        self._channel, self._notes = channel, notes
+        self._channel = channel
+        self._notes = notes
         self._loop = asyncio.get_running_loop()
         self._outside = copy_context()
 

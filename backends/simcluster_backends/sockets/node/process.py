@@ -1,4 +1,4 @@
-"""A node's process: join a launcher, connect to the mesh, run the program, hand in its record."""
+"""A node's process: join a launcher, connect to all peers, run the program, hand in its record."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from functools import partial
 from pathlib import Path
 
 from simcluster.documents.user_code import look_below
-from simcluster.errors import Problem, UsageError
+from simcluster.errors import UsageError
 from simcluster.fault_plans.kinds import cut_off
 from simcluster.logs import setup as logs
 from simcluster.process.intra_op import one_thread
@@ -27,9 +27,10 @@ from simcluster.runs.event_notes import Notes
 from simcluster.runs.event_order import EventKind
 from simcluster.runs.record import NodeRecord, kept_spans
 from simcluster.runs.recorder import Recorder
-from simcluster_backends.common.event_loop import KEEPER, run_to_its_end
+from simcluster_backends.common.event_loop import end_programs_tasks, run_to_its_end
 from simcluster_backends.common.failure import LEFT, Failure, failure_of, first_of
 from simcluster_backends.common.narrator import Narrator
+from simcluster_backends.common.shortcuts import kept_shortcuts
 from simcluster_backends.sockets.net.addresses import is_wildcard, open_socket, parse_endpoint
 from simcluster_backends.sockets.net.tls import Tls, read_tls
 from simcluster_backends.sockets.node.control_lane import JOIN_S, ControlLane, LauncherChannel
@@ -56,19 +57,21 @@ def join(
     tls: str | None = None,
     on_left: Callable[[], object] = lambda: None,
 ) -> int:
-    """Run as node *name* in the run of the launcher at *rendezvous* ("host:port"); return the exit code.
+    """Run as node *name* of the launcher at *rendezvous*, "host:port"; return the exit code.
 
-    Peers reach this node at *listen*; port 0 takes any. A launcher has put user code below *files*; *tls* holds this
-    node's certificate and its authority's, if TLS is used. The exit code is 0 if this node ended well or left as
-    ordered (then *on_left* is called), else 1. Raise UsageError for a bad address or certificate, and
-    HandshakeRefused, ProtocolError or RunError if the launcher is unreachable or refuses this node.
+    Peers reach this node at *listen*; port 0 is any free one. If a launcher has sent user code, it
+    is below the directory *files*. With TLS, the directory *tls* has this node's certificate and
+    key, and the CA's certificate. The exit code is 0 if this node ended well or left as ordered,
+    otherwise 1. *on_left* is called if it left. Raise UsageError for a bad address, key or
+    certificate. Raise HandshakeRefused, ProtocolError or RunError if the launcher is unreachable or
+    refuses this node.
     """
     host, port = parse_endpoint(rendezvous, "rendezvous")
     own = parse_endpoint(listen, "listen")
     if is_wildcard(own[0]):
-        raise UsageError(Problem("listen", listen, "one address, at which the other nodes reach this one"))
+        raise UsageError("listen", listen, "one address, at which the other nodes reach this one")
     if len(key) < KEY_BYTES:
-        raise UsageError(Problem("key", f"{len(key)} bytes", f"at least {KEY_BYTES}"))
+        raise UsageError("key", f"{len(key)} bytes", f"at least {KEY_BYTES}")
     if files is not None:
         look_below(Path(files))
     secure = read_tls(Path(tls), name) if tls is not None else None
@@ -94,10 +97,12 @@ def join(
 
 
 class _NodeRun:
-    """One run of one node."""
+    """The run of *job* by this node, from its connections to its outcome."""
 
     def __init__(self, lane: ControlLane, job: wire.Job, key: bytes, listening: socket.socket, tls: Tls | None) -> None:
-        self.lane, self.job, self._listening = lane, job, listening
+        self.lane = lane
+        self.job = job
+        self._listening = listening
         self._loop = asyncio.get_running_loop()
         self._started_s: float | None = None
         self.recorder = Recorder(job.rank, job.names[job.rank], self._now, kept_spans(len(job.names)))
@@ -106,13 +111,15 @@ class _NodeRun:
         self.member = SocketMember(
             job.rank, job.names, self.recorder, inbox_bytes=job.inbox_bytes, slow=job.slow, notes=self.notes
         )
+        kept = kept_shortcuts(job.shortcuts)
+        limits_B = job.body_limit_bytes, job.message_limits
         self._transport = SocketTransport(
-            self.member, job.seed, body_limit_bytes=job.body_limit_bytes, message_limits=job.message_limits
+            self.member, job.seed, body_limit_bytes=limits_B[0], message_limits=limits_B[1], kept=kept
         )
         self._holds: list[asyncio.TimerHandle] = []
         most_bytes = job.message_limits[job.rank] if job.message_limits else MESSAGE_LIMIT_BYTES
         limits = FrameLimits(body_bytes=job.body_limit_bytes, message_bytes=min(most_bytes, memory_bytes()))
-        self.mesh = Mesh(self.member, key, job.run, job.config, limits, tls, job.dead_s)
+        self.mesh = Mesh(self.member, key, job.run, job.config, limits, tls, job.dead_s, shares="memory" in kept)
         self._safekeeping = LauncherChannel(lane, self.member.device)
         self._addresses: asyncio.Future[wire.Addresses] = self._loop.create_future()
         self._go: asyncio.Future[wire.GoOrder] = self._loop.create_future()
@@ -126,7 +133,7 @@ class _NodeRun:
             self.recorder.on_step = lambda step: lane.report() if step in job.report_at else None
 
     async def live(self) -> Failure | None:
-        """Run the node to its end; return how its part failed, if it did."""
+        """Run the node to its end; return its failure, or None if it ended well."""
         self._part = asyncio.create_task(self._take_part())
         self.lane.serve(
             self._from_lane, self._launcher_lost, lambda: self._reports.next(has_begun=self._started_s is not None)
@@ -134,13 +141,13 @@ class _NodeRun:
         failure = None
         try:
             record = await self._part
-            self._end_tasks()
+            end_programs_tasks()
             self.member.finish()
         except BaseException as error:
             if isinstance(error, KeyboardInterrupt):
                 raise
             failure = self._failure_of(error)
-            self._end_tasks()
+            end_programs_tasks()
             record = self.recorder.record
             if record.finished_s is None:
                 record = self.recorder.finish(None)
@@ -168,7 +175,7 @@ class _NodeRun:
         prepare = getattr(module, "prepare", lambda config_json: None)
         held: list[str] | None = None
         await mesh.listener.start(self._listening)
-        if job.late:  # before it connects to nodes that are at work
+        if job.late:  # prepare before connecting: the others are at work, and would wait
             held = prepare(job.config_json)
         self.lane.send(wire.ListenAddress(mesh.listener.host, mesh.listener.port))
         found = await self._addresses
@@ -205,19 +212,13 @@ class _NodeRun:
         return record
 
     def _failure_of(self, error: BaseException) -> Failure:
-        """Return the failure to report for *error*; print its details."""
+        """Return the failure to report for *error*, and print its details, which go to the log."""
         if self._stopped and isinstance(first_of(error), asyncio.CancelledError):
             return Failure("stopped", self._stopped)
         failure = failure_of(error, began=self._started_s is not None)
         if failure.details:
             print(failure.details, flush=True)
         return failure
-
-    def _end_tasks(self) -> None:
-        """Cancel the tasks that the program started and did not await."""
-        for task in asyncio.all_tasks() - {asyncio.current_task()}:
-            if task.get_name() != KEEPER:
-                task.cancel()
 
     def _now(self) -> float:
         return 0.0 if self._started_s is None else time.perf_counter() - self._started_s
@@ -233,18 +234,18 @@ class _NodeRun:
         self._soon(self._give_up, f"the launcher is gone: {reason}")
 
     def _give_up(self, reason: str) -> None:
-        """End without a launcher; only the log can say why."""
+        """End without a launcher, for *reason*, which only the log can show."""
         if not self._leave.is_set():
             print(reason, file=sys.stderr, flush=True)
         self._receive(wire.StopOrder(reason))
         self._leave.set()
 
     def _soon(self, action: Callable[..., object], *given: object) -> None:
-        """Call *action* in the node's loop, unless it is closed: the lane lasts a little longer."""
+        """Call *action* in the node's loop, unless it is closed: the lane's thread outlives it."""
         with suppress(RuntimeError):
             self._loop.call_soon_threadsafe(action, *given)
 
-    # the same, in the node's loop
+    # messages from the launcher, in the node's loop
 
     def _receive(self, message: wire.FromLauncher) -> None:
         match message:
@@ -253,7 +254,7 @@ class _NodeRun:
             case wire.GoOrder() if not self._go.done():
                 self._go.set_result(message)
             case wire.PeerGone(rank, reason, incarnation):
-                if self._addresses.done():  # they list the nodes gone before
+                if self._addresses.done():  # nodes that went earlier are listed in Addresses
                     self.mesh.lose(rank, reason)
                 self.member.expect_end(rank, reason, incarnation)
             case wire.LeaveOrder():

@@ -1,4 +1,4 @@
-"""The reports of a node to its launcher: its progress, where its event loop is stuck if it is, and its outcome."""
+"""The reports of a node to its launcher: its progress, a stuck event loop, and its outcome."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any
 
-from simcluster.process.places import place
+from simcluster.process.own_frames import place
 from simcluster.runs.record import NodeRecord, hand_in, told
 from simcluster_backends.common.failure import Failure
 from simcluster_backends.common.narrator import Narrator
@@ -20,26 +20,33 @@ from simcluster_backends.sockets.wire import messages as wire
 
 WAITS_SHOWN = 20
 SHOWN_S = 1.0
-"""A loop that has not turned for this long is reported as stuck."""
+"""The time after which an event loop that has not turned is reported as stuck."""
 
 
 class Pulse:
-    """A probe of *loop*, created in its thread; call `stalled` in another one, about every *interval_s*."""
+    """A probe of an event *loop*, which shows whether the loop still turns.
+
+    Create it in the loop's thread. Call `stalled` in another thread, about every *interval_s*.
+    """
 
     def __init__(self, loop: asyncio.AbstractEventLoop, interval_s: float) -> None:
-        self._loop, self._thread = loop, threading.get_ident()
+        self._loop = loop
+        self._thread = threading.get_ident()
         self._asked_s = self._called_s = time.monotonic()
         self._asking = threading.Event()
         self._patience_s = 2 * interval_s + 1.0
 
     def stalled(self) -> tuple[float, str]:
-        """Return (seconds since the loop was asked for a turn without answering, where its thread is), or (0, "").
+        """Return (seconds since the loop turned, the location in the code that its thread has
+        reached).
 
-        `compute` does not count: it runs in another thread while the loop turns.
+        Return (0, "") if the loop is not stuck.
+
+        `compute` does not stall the loop: it runs in another thread.
         """
         now_s = time.monotonic()
         if now_s - self._called_s > self._patience_s:
-            self._asked_s = now_s  # this process slept, so the loop could not turn
+            self._asked_s = now_s  # the whole process slept: do not blame the loop
         self._called_s = now_s
         if not self._asking.is_set():
             self._asking.set()
@@ -54,19 +61,24 @@ class Pulse:
         return stalled_s, place(sys._current_frames().get(self._thread))
 
     def waiting_at(self) -> list[str]:
-        """Return where the tasks of the loop wait."""
+        """Return the locations in the code at which the tasks of the loop wait."""
         return waiting_at(asyncio.all_tasks(self._loop))
 
 
 class Reports:
-    """The reports of *member*; *pulse* watches its event loop, and *narrator* reads the machine."""
+    """The reports of *member*; *pulse* probes its event loop, and *narrator* meters its machine."""
 
     def __init__(self, member: SocketMember, pulse: Pulse, narrator: Narrator) -> None:
-        self._member, self._pulse, self._narrator = member, pulse, narrator
-        self._sent = [0, 0, 0]  # metrics, spans, evaluations
+        self._member = member
+        self._pulse = pulse
+        self._narrator = narrator
+        self._sent = [0, 0, 0, 0]  # the number of rows sent: metrics, spans, evaluations, answers
 
     def next(self, *, has_begun: bool) -> list[wire.FromNode]:
-        """Return the progress and the rows since the last report. No waits are shown until the program *has_begun*."""
+        """Return messages with the progress, and with the rows and events since the last report.
+
+        Until the program *has_begun*, the report has no waits.
+        """
         recorder, progress = self._member.recorder, self._member.progress
         record = recorder.record
         sent_to = {to: list(count) for to, count in list(record.sent_to.items())}
@@ -94,17 +106,23 @@ class Reports:
         return messages
 
     def _rows(self) -> Iterator[wire.RecordRows]:
-        """Yield what the node has noted since the last rows."""
+        """Yield the rows of the node's record since the last call."""
         record, evaluations = self._member.recorder.record, self._member.recorder.evaluations
-        noted: list[list[Any]] = [record.metrics, record.spans, evaluations]
+        noted: list[list[Any]] = [record.metrics, record.spans, evaluations, record.answers]
         while any(parts := [rows[n : n + wire.ROWS_A_FRAME] for rows, n in zip(noted, self._sent, strict=True)]):
             self._sent = [n + len(part) for n, part in zip(self._sent, parts, strict=True)]
             yield wire.RecordRows(*parts)
 
     def last(self, record: NodeRecord, failure: Failure | None, lane_bytes: int) -> wire.NodeOutcome:
-        """Return the outcome, without what is sent as pieces; *lane_bytes* is the traffic on the control lane."""
+        """Return the outcome, without the rows and weights, which are sent separately.
+
+        *lane_bytes* is the number of bytes sent on the control lane.
+        """
         sent = lane_bytes + self._member.handshake_and_goodbye_bytes
-        record = replace(record, metrics=[], spans=[], weights=None, copies=told(record.copies), control_bytes=sent)
+        record = replace(
+            record, metrics=[], spans=[], answers=[], weights=None, copies=told(record.copies),
+            control_bytes=sent,
+        )  # fmt: skip
         return wire.NodeOutcome(record, failure)
 
 

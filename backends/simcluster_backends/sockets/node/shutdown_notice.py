@@ -1,4 +1,4 @@
-"""A node that is asked to leave, by its launcher or by SIGTERM, and how its last messages are drained."""
+"""Ask a node to leave, on its launcher's order or on SIGTERM, and drain its last messages."""
 
 from __future__ import annotations
 
@@ -20,27 +20,31 @@ if TYPE_CHECKING:
     from simcluster_backends.sockets.net.link import PeerLink
 
 SEEN_OFF_S = 10.0
-"""How long a leaving node waits for slow peers to take what it has sent."""
+"""The limit on a leaving node's wait for slow peers to receive its messages."""
 
 
 class Notice:
-    """The notice to one node, noted in *notes* when the algorithm is notified: a replay leaves at the same step."""
+    """The notice that asks a node to leave. *notes* records it, so that a replay can repeat it."""
 
     def __init__(self, recorder: Recorder, notes: Notes | None) -> None:
-        self._recorder, self._notes = recorder, notes
+        self._recorder = recorder
+        self._notes = notes
         self._loop = asyncio.get_running_loop()
         self._overdue: threading.Timer | None = None
         self._may_heed = threading.current_thread() is threading.main_thread()  # no other thread handles signals
 
     def heed_sigterm(self) -> None:
-        """Treat the first SIGTERM from now on as a notice of NOTICE_S; before, and the second time, it kills."""
+        """Treat the next SIGTERM as a notice of NOTICE_S. A second one kills the process."""
         if self._may_heed:
             self._loop.add_signal_handler(signal.SIGTERM, self._on_sigterm)
 
     def give(self, notice_s: float = 0.0) -> None:
-        """Ask the algorithm to end after its step; with *notice_s*, kill the process if it runs longer than that."""
+        """Ask the algorithm to end after its current step.
+
+        With *notice_s*, kill the process if the algorithm still runs after that time.
+        """
         if notice_s and self._overdue is None:
-            # In a thread, since an algorithm that is overdue may block the loop.
+            # Wait in a thread: an algorithm that is overdue may be blocking the loop.
             self._overdue = threading.Timer(notice_s, kill, (os.getpid(),))
             self._overdue.daemon = True
             self._overdue.start()
@@ -62,7 +66,10 @@ class Notice:
 
 
 async def seen_off(links: Iterable[PeerLink]) -> None:
-    """Return when every peer has received everything after a goodbye with a reason, and closed, or is too slow."""
+    """Wait until every peer has received everything and closed its link, for at most SEEN_OFF_S.
+
+    A peer closes the link when it receives a goodbye with a reason.
+    """
     loop = asyncio.get_running_loop()
     left = {link: loop.create_future() for link in links if link.is_open}
 

@@ -1,4 +1,4 @@
-"""The memory that a frame's body is read into: tensors of the sizes given in its header, or bytes."""
+"""The memory into which a frame's body is read: tensors as its header describes them, or bytes."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import numpy as np
 import torch
 
 from simcluster.errors import ProtocolError
-from simcluster.payload import DTYPES, MAX_DIMENSIONS, PREAMBLE_BYTES, MessageHeader, TensorHeader
+from simcluster.payload import DTYPES, MAX_DIMENSIONS, PREAMBLE_BYTES, MessageHeader
 from simcluster.process.buffers import BUFFERS
 from simcluster_backends.sockets.wire.frame import (
     MORE,
@@ -30,9 +30,10 @@ _header_decoder = msgspec.msgpack.Decoder(MessageHeader)
 
 @dataclass(slots=True)
 class Body:
-    """A body in flight: *parts* are the buffers to fill, in order; *part* and *filled* mark the progress.
+    """A body in flight: *parts* are the buffers to fill, in order.
 
-    *left* bytes are still to come in this frame, through shared memory if it *is_shared*, and *rest* in later ones.
+    Buffer number *part* holds *filled* bytes so far. *left* bytes of this frame are still to come,
+    through shared memory if *is_shared*. *rest* bytes of the message follow in later frames.
     """
 
     frame: Frame
@@ -48,28 +49,35 @@ class Body:
 
     @property
     def room(self) -> int:
-        """The number of next bytes that go into one buffer."""
+        """The number of bytes of this frame that still fit into the current buffer."""
         return min(len(self.parts[self.part]) - self.filled, self.left)
 
     def begin_part(self, preamble: Preamble) -> None:
-        """Continue with another frame of the body. Raise ProtocolError."""
+        """Continue with the next frame of the message. Raise ProtocolError if it does not fit."""
         self.left, self.crc_expected = preamble.body_len, preamble.body_crc
         self.is_shared = preamble.flags & SHARED != 0
         self.rest = rest_after(self.rest, preamble)
 
     def move(self) -> None:
-        """Continue in new memory, with a copy of what has arrived of the only tensor."""
+        """Move the body, which may be incomplete, to newly allocated memory, and keep the bytes
+        received so far. The body must have one tensor.
+        """
         tensor = torch.empty_like(self.frame.tensors[0])
         copy = octets(tensor)
         if self.part < len(self.parts):
             copy[: self.filled] = self.parts[0][: self.filled]
         else:
             copy[:] = self.parts[0]
-        self.parts, self.frame.tensors, self.frame.landing = [copy], (tensor,), None
+        self.parts = [copy]
+        self.frame.tensors = (tensor,)
+        self.frame.landing = None
 
 
 def rest_after(expected: int, preamble: Preamble) -> int:
-    """Return how many of *expected* bytes follow the frame of *preamble*. Raise ProtocolError."""
+    """Return how many of *expected* bytes follow the frame of *preamble* in later frames.
+
+    Raise ProtocolError if the frame's body cannot be a part of *expected* bytes.
+    """
     rest = expected - preamble.body_len
     if rest < 0 or (preamble.flags & MORE != 0) != (rest > 0) or (rest and not preamble.body_len):
         flags = f" with flags {preamble.flags}" if preamble.flags else ""
@@ -78,14 +86,16 @@ def rest_after(expected: int, preamble: Preamble) -> int:
 
 
 def prepare(preamble: Preamble, header: bytes, landings: list[Landing], most_bytes: int) -> Body:
-    """Return the memory for a body, after checking the header. A message has at most *most_bytes*.
+    """Check *header* and return the memory for the body. A message has at most *most_bytes*.
 
-    A message's tensor goes into the first of *landings* with its tag, if it fits there; that one is used up.
+    The first of *landings* with the message's tag is used up. If the message's tensor fits there,
+    it is read into that landing's tensor. Raise ProtocolError if *header* is invalid, if the
+    message is too long, or if there is no memory for it.
     """
     size_bytes = PREAMBLE_BYTES + preamble.header_len + preamble.body_len
     if preamble.kind == FrameKind.DATA:
         message: MessageHeader = decode(_header_decoder, header, "a message header")
-        total = _size_of(message.tensors)
+        total = sum([_bytes_of(head.dtype, tuple(head.shape)) for head in message.tensors])
         rest = rest_after(total, preamble)
         if total > most_bytes:
             raise ProtocolError(f"a message of {total} bytes; at most {most_bytes}")
@@ -107,24 +117,20 @@ def prepare(preamble: Preamble, header: bytes, landings: list[Landing], most_byt
         frame = Frame(FrameKind.DATA, header, b"", message, tensors, size_bytes + rest, 0, landing)
         is_shared = preamble.flags & SHARED != 0
         return Body(frame, parts, preamble.body_crc, preamble.body_len, rest, is_shared=is_shared)
-    kind, owned = FrameKind(preamble.kind), bytearray(preamble.body_len)
+    kind = FrameKind(preamble.kind)
+    owned = bytearray(preamble.body_len)
     parts = [np.frombuffer(owned, dtype=np.uint8)] if owned else []
     acknowledged = preamble.seq if kind is FrameKind.ACK else 0
     frame = Frame(kind, header, size_bytes=size_bytes, acknowledged=acknowledged)
     return Body(frame, parts, preamble.body_crc, preamble.body_len, owned=owned)
 
 
-def _size_of(headers: list[TensorHeader]) -> int:
-    """Return the bytes of the tensors of *headers*, without overflow. Raise ProtocolError."""
-    total = 0
-    for header in headers:
-        total += _bytes_of(header.dtype, tuple(header.shape))
-    return total
-
-
 @lru_cache(maxsize=4096)
 def _bytes_of(dtype: str, shape: tuple[int, ...]) -> int:
-    """Return the bytes of one tensor; cached, since the same ones come again and again. Raise ProtocolError."""
+    """Return the number of bytes of a tensor. Raise ProtocolError if it is invalid.
+
+    Results are cached, because a run sends the same shapes again and again.
+    """
     if dtype not in DTYPES:
         raise ProtocolError(f"a tensor of dtype {dtype[:40]!r}; expected one of {', '.join(DTYPES)}")
     if len(shape) > MAX_DIMENSIONS:

@@ -1,22 +1,25 @@
-"""Frame definitions, byte for byte; simcluster_backends.sockets.wire.outgoing encodes, wire.reader decodes.
+"""The format of frames, byte for byte: wire.outgoing encodes them, wire.reader decodes them.
 
 A frame is a preamble of 40 bytes, a header and a body:
 
     magic 4s | version u8 | kind u8 | flags u16 | header_len u32 | body_len u64 | seq u64
     | header crc32c u32 | body crc32c u32 | reserved u32
 
-all little-endian. The header's checksum also covers the preamble (except its own field), so no length is trusted, and
-nothing allocated, before it has been verified. `seq` rises by one per frame and direction, from 0 after the handshake,
-whose frames are numbered separately, which exposes repeated, missing and reordered frames. An ACK has no number: its
-`seq` says how many frames its sender has taken. Tensors travel raw and are received straight into the algorithm's
-memory.
+all little-endian. The header's checksum also covers the preamble, except its own field. So no
+length is trusted, and no memory is allocated, before this checksum is verified. `seq` rises by one
+per frame and direction, which exposes repeated, missing and reordered frames. It starts from 0
+after the handshake, whose frames have their own numbers. An ACK has no number: its `seq` is the
+number of frames that its sender has taken. Tensors travel raw, and are received straight into the
+algorithm's memory.
 
-A message with tensors beyond the frame limit travels in parts: its DATA frame has the flag MORE, and PART frames follow
-with nothing in between, all but the last with MORE. The body's checksum covers the message's body so far.
+A message with tensors beyond the frame limit travels in parts. Its DATA frame has the flag MORE.
+PART frames follow, with nothing in between, and all but the last have MORE. The body's checksum of
+each part covers the message's body so far.
 
-Processes of one machine may share memory (OFFER, without number; simcluster_backends.sockets.net.shared_memory). A
-large body is then in its slots: the frame has the flag SHARED and no checksum of the body, and in the body's place come
-the lengths in bytes, u32, of what the slots hold, one after the other.
+Processes on one machine may share memory. An OFFER, which has no number, describes the memory: see
+simcluster_backends.sockets.net.shared_memory. Large bodies then travel in slots of this memory. The
+frame of such a body has the flag SHARED and no checksum of the body. In place of the body come the
+lengths of the slots' contents, in bytes, each a u32.
 """
 
 from __future__ import annotations
@@ -24,7 +27,7 @@ from __future__ import annotations
 import enum
 import struct
 from dataclasses import dataclass
-from typing import Any, NamedTuple, TypeAlias
+from typing import Any, NamedTuple
 
 import google_crc32c
 import msgspec
@@ -37,36 +40,39 @@ from simcluster.errors import ProtocolError
 from simcluster.payload import DTYPE_NAMES, PREAMBLE_BYTES, Message, MessageHeader, Payload
 from simcluster_backends.sockets.wire.protocol import PROTOCOL_VERSION
 
-Bytes: TypeAlias = npt.NDArray[np.uint8]
+Bytes = npt.NDArray[np.uint8]
 """A one-dimensional view of memory owned elsewhere."""
 
 MAGIC = b"simc"
 HEADER_LIMIT_BYTES = 64 * 1024
 BODY_LIMIT_BYTES = 256 * 1024**2
-"""Limit for one frame, unless the run sets a lower one."""
+"""The limit on the body of a frame, unless the run sets a lower one."""
 MESSAGE_LIMIT_BYTES = 64 * 1024**3
-"""Limit for all parts of a message, if the receiver's memory is unknown."""
+"""The limit on all parts of a message together, if the receiver's memory is unknown."""
 MORE, SHARED = 1, 2
 CONTROL_LIMIT_BYTES = 64 * 1024**2
 HANDSHAKE_LIMIT_BYTES = 256
 JOIN_BYTES = 256 * 1024
-"""Smaller pieces are copied together rather than sent one by one."""
+"""Pieces below this size are copied together, instead of being written one by one."""
 CHUNK_BYTES = 512 * 1024
-"""Written at once: fits into a core's private cache, and is worth a system call."""
+"""The size of one write: it fits into a core's private cache, and is worth a system call."""
 LENGTH = struct.Struct("<I")
-"""On the stream, in place of the content of a slot."""
+"""The format of the length of a slot's content, which the stream has in place of the content."""
 SHARED_BYTES = 128 * 1024
-"""Smaller bodies travel on the stream even where memory is shared."""
+"""The smallest body that travels in shared memory: for smaller ones the stream is as fast."""
 
 _layout = struct.Struct("<4sBBHIQQIII")
 assert _layout.size == PREAMBLE_BYTES
 _before_crc, _crc, _after_crc = map(struct.Struct, ("<4sBBHIQQ", "<I", "<II"))
 CRC_AT, AFTER_CRC = _before_crc.size, _before_crc.size + _crc.size
-"""Where the header's checksum is in a preamble."""
+"""The first byte of the header's checksum in a preamble, and the first byte after it."""
 
 
 class FrameKind(enum.IntEnum):
-    """The kind of a frame. HANDSHAKE's header is a handshake message, CONTROL's body a control message."""
+    """The kind of a frame.
+
+    The header of HANDSHAKE is a handshake message; the body of CONTROL is a control message.
+    """
 
     HANDSHAKE = 1
     DATA = 2
@@ -102,7 +108,10 @@ class OtherVersion(ProtocolError):
 
 @dataclass(slots=True, eq=False)
 class Landing:
-    """*place* is for the tensor of the next message with *tag*; *message* is that message, once it has arrived."""
+    """A tensor, *place*, into which the tensor of the next message with *tag* is read.
+
+    *message* is that message, once it has arrived.
+    """
 
     tag: str
     place: Tensor
@@ -121,10 +130,12 @@ class Landing:
 
 @dataclass(slots=True)
 class Frame:
-    """A complete received frame. *tensors* only with DATA; *body* only with CONTROL; *size_bytes* counts all of it.
+    """A complete received frame, of *size_bytes* in all, with all parts of its message.
 
-    *body_crc* is the verified checksum of a DATA frame's body; its tensor was read into *landing*, if that is given.
-    *acknowledged* is the number in an ACK. *is_shared*: its body, or the end of it, came through shared memory.
+    Only a DATA frame has *message* and *tensors*; *body_crc* is the verified checksum of its body.
+    If *landing* is set, the tensor was read into the landing's tensor. Only a CONTROL frame has a
+    *body*. *acknowledged* is the number in an ACK. *is_shared* means that the body, or its end,
+    came through shared memory.
     """
 
     kind: FrameKind
@@ -140,7 +151,7 @@ class Frame:
 
 
 def octets(tensor: Tensor) -> Bytes:
-    """Return the memory of a CPU *tensor* of any dtype and shape, or of a copy if it is not contiguous, as bytes."""
+    """Return the bytes of a CPU *tensor*: a view of its memory, or a copy if not contiguous."""
     if tensor.requires_grad:
         tensor = tensor.detach()
     if tensor.dtype is torch.bfloat16:  # numpy has no such type
@@ -163,7 +174,7 @@ def crc32c(chunk: bytes | Bytes, crc: int = 0) -> int:
 
 
 def decode(decoder: msgspec.msgpack.Decoder[Any], data: bytes, what: str) -> Any:
-    """Decode *data*; any exception that hostile bytes cause becomes a ProtocolError."""
+    """Return *data*, decoded. Raise ProtocolError, naming *what*, for any invalid bytes."""
     try:
         return decoder.decode(data)
     except (msgspec.MsgspecError, UnicodeError, RecursionError, ValueError, OverflowError, MemoryError) as error:
@@ -171,7 +182,7 @@ def decode(decoder: msgspec.msgpack.Decoder[Any], data: bytes, what: str) -> Any
 
 
 def sealed(kind: FrameKind, header: bytes, seq: int, body_bytes: int = 0, body_crc: int = 0, flags: int = 0) -> bytes:
-    """Return preamble and *header* of a frame, with their checksum."""
+    """Return the encoded preamble and *header* of a frame, with their checksum."""
     before = _before_crc.pack(MAGIC, PROTOCOL_VERSION, kind, flags, len(header), body_bytes, seq)
     after = _after_crc.pack(body_crc, 0) + header
     return before + _crc.pack(crc32c(before + after)) + after

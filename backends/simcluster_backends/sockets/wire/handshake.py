@@ -1,4 +1,4 @@
-"""Mutual proof of a shared key, as a state machine over handshake messages.
+"""The handshake, in which both sides prove that they know a shared key, as a state machine.
 
     connector                                   acceptor
         Hello(nonce, who I am)        ->
@@ -6,14 +6,15 @@
         Proof                         ->
                                       <-        Welcome(frames taken), or HandshakeRefusal(reason)
 
-A proof is HMAC-SHA256 under the shared key over the prover's role and both hellos in full: nonces, lane, run,
-versions, names, incarnations and the configuration's hash. So none of them can be altered in transit, and no proof
-can be replayed or reflected. A peer that cannot prove the key learns only that: other problems, except different
-versions, are reported only to proven peers. The frames that follow are numbered and checksummed but not signed: the key
+A proof is an HMAC-SHA256 under the shared key. It covers the prover's role and both hellos in full:
+nonces, lane, run, versions, names, incarnations and the configuration's hash. So none of them can
+be altered in transit, and no proof can be replayed or reflected. A peer that cannot prove the key
+learns nothing else: all other problems, except different versions, are reported only to peers that
+have proven it. The frames after the handshake are numbered and checksummed but not signed: the key
 controls who may join, not the traffic. On a network that others can write to, use TLS or a tunnel.
 
-A connector that resumes a broken connection states the number of frames that it has taken in its Hello, the acceptor in
-its Welcome: each side then resends the frames after that.
+To resume a broken connection, the connector states in its Hello how many frames it has taken, and
+the acceptor in its Welcome. Each side then resends the frames after that number.
 """
 
 from __future__ import annotations
@@ -22,7 +23,6 @@ import hmac
 import secrets
 from collections.abc import Callable
 from dataclasses import astuple, dataclass, replace
-from typing import TypeAlias
 
 import msgspec
 
@@ -37,15 +37,16 @@ REASON_LIMIT_BYTES = 180
 AUTHENTICATION_FAILED = "authentication failed"
 RUN_IS_OVER = "the run is over"
 NEW = -1
-"""In place of a number of frames: no connection is resumed."""
+"""The value of *taken* on a new connection, which resumes none."""
 
 
 @dataclass(frozen=True, slots=True)
 class PeerIdentity:
-    """A speaker, on a *lane* ("control" or "data") of a *run*; the launcher's rank is -1.
+    """The identity of one end of a connection, on a *lane*, "control" or "data", of a *run*.
 
-    *run* and *config* are b"" while a node cannot know them yet. *incarnation* numbers its lives within the run.
-    *taken* is the number of frames that it has taken on the connection that it resumes, or NEW.
+    The launcher's rank is -1. *run* and *config* are b"" while a node cannot know them yet.
+    *incarnation* counts the restarts of the node in this run. *taken* is the number of frames that
+    this end has taken on the connection that it resumes, or NEW.
     """
 
     lane: str
@@ -81,22 +82,26 @@ class HandshakeRefusal(msgspec.Struct, array_like=True, tag=4, frozen=True):
     reason: str
 
 
-HandshakeMessage: TypeAlias = Hello | Proof | Welcome | HandshakeRefusal
+HandshakeMessage = Hello | Proof | Welcome | HandshakeRefusal
 _decoder: msgspec.msgpack.Decoder[HandshakeMessage] = msgspec.msgpack.Decoder(HandshakeMessage)
 _encoder = msgspec.msgpack.Encoder()
 
-Admit: TypeAlias = Callable[[PeerIdentity], str | None]
-"""Returns why a proven peer may not join, or None if it may."""
+Admit = Callable[[PeerIdentity], str | None]
+"""A function that returns the reason for which a proven peer may not join, or None if it may."""
 
-Yields: TypeAlias = Callable[[PeerIdentity], int]
-"""Called with a proven peer that resumes: ends the old connection and returns the number of frames taken on it."""
+Yields = Callable[[PeerIdentity], int]
+"""A function that ends the old connection to a proven peer that resumes.
+
+It returns the number of frames taken on the old connection.
+"""
 
 
 class Handshake:
-    """One side of a handshake: headers of handshake frames go in by `receive`, out by `to_send`.
+    """One side of a handshake, without I/O: `receive` takes headers, `to_send` returns headers.
 
-    `receive` raises HandshakeRefused, whichever side refused, or ProtocolError; `to_send` may then still hold a last
-    message for the peer. *peer* is set, and *done* true, once both have proven the key and Welcome has been sent.
+    `receive` raises HandshakeRefused if either side refuses, or ProtocolError. `to_send` may then
+    still have a last message for the peer. *peer* is set, and *done* is true, once both sides have
+    proven the key and Welcome has been sent or received.
     """
 
     def __init__(
@@ -110,7 +115,10 @@ class Handshake:
         yields: Yields | None = None,
     ) -> None:
         assert len(me.name.encode()) <= NAME_LIMIT_BYTES, f"the name {me.name!r} is too long"
-        self._key, self._accepts, self._admit, self._yields = key, accepts, admit, yields
+        self._key = key
+        self._accepts = accepts
+        self._admit = admit
+        self._yields = yields
         self.me = me
         self.peer: PeerIdentity | None = None
         self.done = False
@@ -123,7 +131,7 @@ class Handshake:
         self._expects: type[HandshakeMessage] = Hello
 
     def to_send(self) -> list[bytes]:
-        """Return the headers of the handshake frames to send now, each once."""
+        """Return, and forget, the headers of the handshake frames to send now."""
         out, self._out = self._out, []
         return out
 
@@ -143,7 +151,7 @@ class Handshake:
         return self.done
 
     def refuse(self, reason: str) -> HandshakeRefused:
-        """Queue *reason* for the peer; return the error to raise here."""
+        """Queue a refusal with *reason* for the peer; return the error to raise here."""
         short = reason.encode()[:REASON_LIMIT_BYTES].decode(errors="ignore")
         self._out.append(_encoder.encode(HandshakeRefusal(short)))
         return HandshakeRefused(reason)

@@ -1,4 +1,4 @@
-"""The shared key: generated, read from a file readable only by its owner, never shown."""
+"""Generate, write and read shared keys, and read tokens. Only the owner may read their files."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ import stat
 from contextlib import suppress
 from pathlib import Path
 
-from simcluster.errors import Problem, UsageError
+from simcluster.errors import UsageError
 
 KEY_BYTES = 32
 TOKEN_CHARACTERS = 32
 OPEN_KEY = hashlib.sha256(b"simcluster: certificates say who may join").digest()
-"""Public: used if no key is given and mutual TLS certificates are the proof."""
+"""A public constant in place of a key, for runs in which TLS certificates are the proof."""
 
 
 def generate_key() -> bytes:
@@ -32,17 +32,19 @@ def write_key(path: Path, key: bytes) -> None:
     except OSError as error:
         can = f"a file that can be created ({error.strerror})"
         expected = "a new file: no key is overwritten" if path.exists() else can
-        raise UsageError(Problem("key_file", str(path), expected)) from None
+        raise UsageError("key_file", str(path), expected) from None
     try:
         with os.fdopen(descriptor, "w") as file:
             file.write(key.hex() + "\n")
-    except OSError as error:  # a full disk: leave no partial key
+    except OSError as error:  # such as a full disk: leave no partial key
         path.unlink()
-        raise UsageError(Problem("key_file", str(path), f"a file that can be written ({error.strerror})")) from None
+        raise UsageError("key_file", str(path), f"a file that can be written ({error.strerror})") from None
 
 
 def read_key(path: Path) -> bytes:
-    """Return the key in *path*: hexadecimal or base64 text of 32 bytes or more. Raise UsageError."""
+    """Return the key in *path*: 32 bytes or more, in hexadecimal or base64. Raise UsageError for
+    any other file, and for one that other users may read.
+    """
     text, key = _private_text(path, "key_file"), None
     with suppress(binascii.Error):
         try:
@@ -51,16 +53,20 @@ def read_key(path: Path) -> bytes:
             key = base64.b64decode(text, validate=True)
     if key is None or len(key) < KEY_BYTES:
         found = f"{path} with {len(key)} bytes" if key is not None else f"{path} with something else"
-        raise UsageError(Problem("key_file", found, f"hexadecimal or base64 text of at least {KEY_BYTES} bytes"))
+        raise UsageError("key_file", found, f"hexadecimal or base64 text of at least {KEY_BYTES} bytes")
     return key
 
 
 def read_token(path: Path) -> str:
-    """Return the token in *path*, one word of 32 characters or more; a key file will do. Raise UsageError."""
+    """Return the token in *path*, one word of at least TOKEN_CHARACTERS. Raise UsageError for any
+    other file, and for one that other users may read.
+
+    A key file can serve as a token file.
+    """
     text = _private_text(path, "token_file")
     if len(text) < TOKEN_CHARACTERS or not text.isprintable() or " " in text:
         expected = f"one word of at least {TOKEN_CHARACTERS} characters"
-        raise UsageError(Problem("token_file", f"{path} with something else", expected))
+        raise UsageError("token_file", f"{path} with something else", expected)
     return text
 
 
@@ -70,15 +76,17 @@ def key_of(token: str) -> bytes:
 
 
 def _private_text(path: Path, what: str) -> str:
-    """Return the content of *path*, which only its owner may read. Raise UsageError, naming *what*."""
+    """Return the content of *path*. Raise UsageError, naming *what*, if it cannot be read, is not
+    ASCII, or may be read by other users.
+    """
     try:
         mode = path.stat().st_mode
         text = path.read_text(encoding="ascii").strip()
     except UnicodeDecodeError:
-        raise UsageError(Problem(what, f"{path}, which is not text", "hexadecimal or base64 text")) from None
+        raise UsageError(what, f"{path}, which is not text", "hexadecimal or base64 text") from None
     except OSError as error:
-        raise UsageError(Problem(what, str(path), f"a file that can be read ({error.strerror})")) from None
+        raise UsageError(what, str(path), f"a file that can be read ({error.strerror})") from None
     if stat.S_IMODE(mode) & 0o077:
         expected = "mode 0600: only its owner may read it"
-        raise UsageError(Problem(what, f"{path} with mode {stat.S_IMODE(mode):04o}", expected))
+        raise UsageError(what, f"{path} with mode {stat.S_IMODE(mode):04o}", expected)
     return text

@@ -1,15 +1,16 @@
-"""Messages between launcher and nodes on the control lane: typed MessagePack in the body of a CONTROL frame."""
+"""The messages between launcher and nodes on the control lane: MessagePack in CONTROL frames."""
 
 from __future__ import annotations
 
 import hashlib
 from collections.abc import Callable, Iterator
 from functools import partial
-from typing import Any, TypeAlias
+from typing import Any
 
 import msgspec
 
 from simcluster.errors import ProtocolError, UsageError
+from simcluster.runs.answer_rows import AnswerRow
 from simcluster.runs.record import Metric, NodeRecord, Span
 from simcluster_backends.common.failure import Failure
 from simcluster_backends.sockets.wire.frame import CONTROL_LIMIT_BYTES, Frame, FrameKind, as_octets, decode
@@ -17,12 +18,18 @@ from simcluster_backends.sockets.wire.outgoing import OutgoingFrame
 
 ROWS_A_FRAME = 5000
 PIECE_BYTES = 256 * 1024
-"""Small enough that even on a slow link the launcher hears from a node while its weights are in flight."""
+"""The size of a piece, so small that heartbeats get through between pieces on a slow link."""
 
 
-class HoldOrder(msgspec.Struct, array_like=True, frozen=True):
-    """An order for a node: during each of *spells*, (from, to) in seconds of the run, not to write to *peers* (if
-    *sends*) and not to read from them (if *receives*).
+class WireMessage(msgspec.Struct, array_like=True, frozen=True):
+    """A message, or a part of one, as an array of its fields."""
+
+
+class HoldOrder(WireMessage, frozen=True):
+    """An order to a node to cut itself off from *peers* during *spells*.
+
+    If *sends*, it does not write to the peers; if *receives*, it does not read from the peers. A
+    spell is (start, end) by the run's clock.
     """
 
     peers: list[int]
@@ -31,19 +38,21 @@ class HoldOrder(msgspec.Struct, array_like=True, frozen=True):
     spells: list[tuple[float, float]]
 
 
-class ResetOrder(msgspec.Struct, array_like=True, frozen=True):
-    """An order for a node: to reset its connections to *peers* at each of *times_s*, in seconds of the run."""
+class ResetOrder(WireMessage, frozen=True):
+    """An order to a node to reset its connections to *peers* at *times_s* by the run's clock."""
 
     peers: list[int]
     times_s: list[float]
 
 
-class Job(msgspec.Struct, array_like=True, frozen=True, tag="job"):
-    """Launcher to node: its rank and work. *slow*, *holds* and *resets* are its part in the fault plan; *keeps*:
-    checkpoints are wanted; *resumes*: its initial state follows; *order*: record the order of events; *late*: the run
-    has already begun. *message_limits* has the most bytes that each rank accepts in one message. *title* is the job's
-    in its logs, which the launcher configures. The steps *report_at* are to be reported at once. The other fields are
-    ClusterJob's and its options.
+class Job(WireMessage, frozen=True, tag="job"):
+    """Launcher to node: its rank and its work.
+
+    *slow*, *holds* and *resets* are the node's part of the fault plan. *keeps* asks for
+    checkpoints; *resumes* announces an initial shard; *order* asks for the order of events; *late*
+    means that the run has already begun. *message_limits* has the most bytes that each rank accepts
+    in one message. *title* names the job in the node's logs. The node reports each step in
+    *report_at* at once. The other fields are those of ClusterJob and of its options.
     """
 
     rank: int
@@ -72,25 +81,27 @@ class Job(msgspec.Struct, array_like=True, frozen=True, tag="job"):
     message_limits: list[int] = []
     resets: list[ResetOrder] = []
     report_at: list[int] = []
+    shortcuts: bool | str = True
 
     @property
     def config(self) -> bytes:
-        """The configuration's hash, on which all nodes of a run must agree."""
+        """The hash of the configuration, which must be equal on all nodes of a run."""
         parts = [*self.names, str(self.seed), self.program, self.config_json]
         return hashlib.sha256("\x00".join(parts).encode()).digest()
 
 
-class ListenAddress(msgspec.Struct, array_like=True, frozen=True, tag="listening"):
-    """Node to launcher: the address for its peers."""
+class ListenAddress(WireMessage, frozen=True, tag="listening"):
+    """Node to launcher: the address at which its peers can connect to it."""
 
     host: str
     port: int
 
 
-class Addresses(msgspec.Struct, array_like=True, frozen=True, tag="addresses"):
-    """Launcher to node: every node's address, by rank, except for the *gone*, with reasons.
+class Addresses(WireMessage, frozen=True, tag="addresses"):
+    """Launcher to node: every node's address, by rank; *gone* maps the absent ranks to reasons.
 
-    A node that begins with the run has *incarnation* 0; one that joins late or again has a higher one.
+    A node that begins with the run has *incarnation* 0; a node that joins late or rejoins has a
+    higher number.
     """
 
     addresses: list[tuple[str, int]]
@@ -98,57 +109,61 @@ class Addresses(msgspec.Struct, array_like=True, frozen=True, tag="addresses"):
     incarnation: int = 0
 
 
-class ConnectionReport(msgspec.Struct, array_like=True, frozen=True, tag="connected"):
-    """Node to launcher: it has a connection to every peer, and *held*, hashes of what all nodes hold alike."""
+class ConnectionReport(WireMessage, frozen=True, tag="connected"):
+    """Node to launcher: it has a connection to every peer.
+
+    *held* has hashes of the data that must be equal on all nodes.
+    """
 
     held: list[str] = []
 
 
-class GoOrder(msgspec.Struct, array_like=True, frozen=True, tag="go"):
-    """Launcher to node: the run's clock reads *at_s* now."""
+class GoOrder(WireMessage, frozen=True, tag="go"):
+    """Launcher to node: run the program. The run's clock reads *at_s* now."""
 
     at_s: float = 0.0
 
 
-class Beat(msgspec.Struct, array_like=True, frozen=True, tag="beat"):
+class Beat(WireMessage, frozen=True, tag="beat"):
     """Launcher to node: the launcher is alive."""
 
 
-class PeerGone(msgspec.Struct, array_like=True, frozen=True, tag="gone"):
-    """Launcher to node: this *incarnation* of *rank* has died."""
+class PeerGone(WireMessage, frozen=True, tag="gone"):
+    """Launcher to node: this *incarnation* of *rank* is lost, or has failed or left."""
 
     rank: int
     reason: str
     incarnation: int = 0
 
 
-class LeaveOrder(msgspec.Struct, array_like=True, frozen=True, tag="leave"):
-    """Launcher to node: leave after the current step, and in any case within *notice_s*, unless that is 0."""
+class LeaveOrder(WireMessage, frozen=True, tag="leave"):
+    """Launcher to node: leave after the current step, within *notice_s* unless that is 0."""
 
     notice_s: float = 0.0
 
 
-class CrashOrder(msgspec.Struct, array_like=True, frozen=True, tag="crash"):
-    """Launcher to node: die now, without a goodbye, by the fault plan."""
+class CrashOrder(WireMessage, frozen=True, tag="crash"):
+    """Launcher to node: die now, without a goodbye, as the fault plan orders."""
 
 
-class StopOrder(msgspec.Struct, array_like=True, frozen=True, tag="stop"):
+class StopOrder(WireMessage, frozen=True, tag="stop"):
     """Launcher to node: stop, and hand in the results so far."""
 
     reason: str
 
 
-class ExitOrder(msgspec.Struct, array_like=True, frozen=True, tag="end"):
-    """Launcher to node: every node is done; exit."""
+class ExitOrder(WireMessage, frozen=True, tag="end"):
+    """Launcher to node: exit, because nothing more is expected of the node."""
 
 
-class NodeStatus(msgspec.Struct, array_like=True, frozen=True, tag="status"):
-    """Node to launcher: it is alive, and its progress.
+class NodeStatus(WireMessage, frozen=True, tag="status"):
+    """Node to launcher: it is alive, and has made this progress.
 
-    *moved* rises with any activity, *done* only with work and records; *ended*: its algorithm has; its event loop has
-    not turned for *stalled_s* and is at *place*. *samples* says what has become of its batches so far,
-    *machine* is its last reading of process and machine. *places* are where its tasks wait, *unread* what they could
-    have received meanwhile.
+    *moved* rises with any activity, *done* only with work and records. *ended* is whether the
+    algorithm has ended. If *stalled_s* is above 0, the event loop has not turned for that time, and
+    is at the location *place* in the code. *samples* has the ledger of the node's batches.
+    *machine* is the last reading of its MachineMeter. *places* has the locations at which its tasks
+    wait, *unread* the messages that no task has received.
     """
 
     moved: int
@@ -167,52 +182,56 @@ class NodeStatus(msgspec.Struct, array_like=True, frozen=True, tag="status"):
     unread: list[str] = []
 
 
-class RecordRows(msgspec.Struct, array_like=True, frozen=True, tag="rows"):
-    """Node to launcher: its records since the last rows, and the *evaluations* that will be among them at the end."""
+class RecordRows(WireMessage, frozen=True, tag="rows"):
+    """Node to launcher: the rows that its record has gained since the previous message.
+
+    *evaluations* are rows that the final record will have among its metrics.
+    """
 
     metrics: list[Metric]
     spans: list[Span]
     evaluations: list[Metric] = []
+    answers: list[AnswerRow] = []
 
 
-class OrderPiece(msgspec.Struct, array_like=True, frozen=True, tag="ordered"):
-    """Node to launcher: the next part of the order of its events, packed by simcluster.lab.replays."""
+class OrderPiece(WireMessage, frozen=True, tag="ordered"):
+    """Node to launcher: the next bytes of the order of its events, packed for lab.replays."""
 
     content: bytes
 
 
-class WeightsPiece(msgspec.Struct, array_like=True, frozen=True, tag="piece"):
+class WeightsPiece(WireMessage, frozen=True, tag="piece"):
     """Node to launcher: the next bytes of its final weights, which may exceed a frame."""
 
     content: bytes
 
 
-class ShardPiece(msgspec.Struct, array_like=True, frozen=True, tag="shard"):
-    """Node to launcher: the next bytes of its part of a checkpoint."""
+class ShardPiece(WireMessage, frozen=True, tag="shard"):
+    """Node to launcher: the next bytes of its shard of a checkpoint."""
 
     content: bytes
     last: bool
 
 
-class ShardReply(msgspec.Struct, array_like=True, frozen=True, tag="stored"):
-    """Launcher to node: its part of a checkpoint has been handled."""
+class ShardReply(WireMessage, frozen=True, tag="stored"):
+    """Launcher to node: its shard of a checkpoint has been stored, or could not be."""
 
 
-class CheckpointPiece(msgspec.Struct, array_like=True, frozen=True, tag="begin"):
-    """Launcher to node: the next bytes of its part of the checkpoint that the run resumes from."""
+class CheckpointPiece(WireMessage, frozen=True, tag="begin"):
+    """Launcher to node: the next bytes of its shard of the checkpoint with which it begins."""
 
     content: bytes
     last: bool
 
 
-class NodeOutcome(msgspec.Struct, array_like=True, frozen=True, tag="outcome"):
-    """Node to launcher: it is done. The *record*'s metrics and spans came before as rows, its weights as pieces."""
+class NodeOutcome(WireMessage, frozen=True, tag="outcome"):
+    """Node to launcher: it is done. The rows and weights of *record* were sent before."""
 
     record: NodeRecord
     failure: Failure | None
 
 
-FromLauncher: TypeAlias = (
+FromLauncher = (
     Job
     | Addresses
     | GoOrder
@@ -225,7 +244,7 @@ FromLauncher: TypeAlias = (
     | ShardReply
     | CheckpointPiece
 )
-FromNode: TypeAlias = (
+FromNode = (
     ListenAddress | ConnectionReport | NodeStatus | RecordRows | OrderPiece | WeightsPiece | ShardPiece | NodeOutcome
 )
 
@@ -242,7 +261,7 @@ def control_frame(message: FromLauncher | FromNode) -> OutgoingFrame:
 
 
 def in_pieces(content: bytes) -> Iterator[tuple[bytes, bool]]:
-    """Yield (piece, is last) of *content*, in pieces small enough for urgent messages to come in between."""
+    """Yield *content* in pieces of PIECE_BYTES, each as (piece, whether it is the last)."""
     for start in range(0, len(content), PIECE_BYTES):
         yield content[start : start + PIECE_BYTES], start + PIECE_BYTES >= len(content)
 

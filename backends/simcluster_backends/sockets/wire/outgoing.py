@@ -1,9 +1,12 @@
-"""Encode outgoing frames, in chunks: small ones whole, large tensors from where they are, or through shared memory."""
+"""Encode outgoing frames in chunks: small frames whole, large tensors without a copy.
+
+Large bodies may also go through shared memory.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import Protocol, TypeAlias
+from typing import Protocol
 
 import numpy as np
 
@@ -24,13 +27,16 @@ from simcluster_backends.sockets.wire.frame import (
     sealed,
 )
 
-Chunk: TypeAlias = bytes | bytearray | memoryview
-Span: TypeAlias = tuple[int, int, int]
-"""(index of a piece of the body, first byte, last byte + 1)"""
+Chunk = bytes | bytearray | memoryview
+Span = tuple[int, int, int]
+"""A span of a body: (index of its piece, first byte, last byte + 1)."""
 
 
 class Slots(Protocol):
-    """*count* pieces of memory that the peer reads. *filled_bytes* counts all contents."""
+    """Shared memory that the peer reads: *count* slots of *slot_bytes* each.
+
+    *filled_bytes* counts the bytes that have ever been written to slots.
+    """
 
     count: int
     slot_bytes: int
@@ -40,16 +46,17 @@ class Slots(Protocol):
         """Return whether the next slot can be filled."""
 
     def fill(self, pieces: list[Bytes], owner: OutgoingFrame | None = None) -> tuple[bytes, Bytes]:
-        """Copy *pieces* of *owner* into the next slot; return what the stream says of it, and the copy.
+        """Copy *pieces* of *owner* into the next slot; return its encoded length, and the copy.
 
-        The copy is valid until *owner* is asked to `move`.
+        The length goes on the stream. The copy is valid until *owner*'s `move` is called.
         """
 
 
 class OutgoingFrame:
-    """An outgoing frame. It gets its number when its first chunk is requested: a frame that never left has none.
+    """An outgoing frame. It has no number until its first chunk is requested.
 
-    A body that is not *kept*, like each chunk of it, is memory owned elsewhere: valid until its owner runs again.
+    If it is not *kept*, its body and its chunks are views of the caller's memory. They are valid
+    until the caller runs again.
     """
 
     def __init__(
@@ -61,8 +68,10 @@ class OutgoingFrame:
         kept: bool = True,
         part_bytes: int = BODY_LIMIT_BYTES,
     ) -> None:
-        self.kind, self.header, self.kept = kind, header, kept
-        self._in_slots = False  # its body is, which is then kept
+        self.kind = kind
+        self.header = header
+        self.kept = kept
+        self._in_slots = False  # whether the body is in slots of shared memory, and so kept
         self.body = [piece for piece in body if len(piece)]
         self.body_bytes = sum(map(len, self.body))
         self.size_bytes = PREAMBLE_BYTES + len(header) + self.body_bytes
@@ -79,25 +88,28 @@ class OutgoingFrame:
         return sealed(kind, header, seq, body_bytes, body_crc, flags)
 
     def keep(self) -> None:
-        """Copy the body: it may change from now on, and the frame may have to leave again."""
+        """Copy the body, unless it is kept: the caller may change its memory from now on."""
         if not self.kept:
             self.kept = True
             self.body = [piece.copy() for piece in self.body]
 
     def move(self) -> None:
-        """Copy the body if it is in slots: they are filled again."""
+        """Copy the body if it is in slots, because they will be filled again."""
         if self._in_slots:
             self._in_slots, self.body = False, [piece.copy() for piece in self.body]
 
     def forget(self) -> None:
-        """Forget the body: the peer has all of it."""
-        self._in_slots, self.kept, self.body = False, True, []
+        """Drop the body, because the peer has all of it."""
+        self._in_slots = False
+        self.kept = True
+        self.body = []
 
     def chunks(self, seq: int, slots: Slots | None = None) -> Iterator[Chunk]:
-        """Yield the frame's bytes, its parts numbered from *seq* on: small pieces joined, large ones cut.
+        """Yield the frame's bytes, with small pieces joined and large ones split. Number parts from
+        *seq*.
 
-        With *slots* the body of a large frame goes through them, and the chunk is b"" while none is free. If all of it
-        has room there, they keep it.
+        With *slots*, a large body goes through them, and a chunk is b"" while no slot is free. If
+        the slots have room for the whole body, the frame is then kept there.
         """
         if slots is not None and self.body_bytes >= SHARED_BYTES:
             return self._shared(seq, slots)
@@ -106,7 +118,7 @@ class OutgoingFrame:
         return self._pieces(seq)
 
     def _whole(self, seq: int) -> bytes:
-        """Return all of the frame, a copy, which is kept."""
+        """Return the whole frame as one copy, and keep the body in that copy."""
         crc = 0
         for piece in self.body:
             crc = crc32c(piece, crc)
@@ -123,13 +135,14 @@ class OutgoingFrame:
             small = bytearray(self._preamble(seq + number, number, sum(end - start for _, start, end in spans), crc))
             for index, start, end in spans:
                 if len(small) + end - start > JOIN_BYTES:
-                    if small:  # an empty chunk would mean that the frame waits
+                    if small:  # b"" would mean that the frame waits for a slot
                         yield small
                         small = bytearray()
                     while start < end - JOIN_BYTES:
                         at, start = start, min(start + CHUNK_BYTES, end)
                         yield self.body[index][at:start].data
-                small += self.body[index][start:end].data  # looked up again: `keep` may have replaced it
+                # Look the piece up again: `keep` may have replaced it while this generator waited.
+                small += self.body[index][start:end].data
             if small:
                 yield small
 
@@ -146,15 +159,20 @@ class OutgoingFrame:
                 yield said + length
                 said = b""
         if not self.kept and len(copies) <= slots.count:
-            self.kept, self._in_slots, self.body = True, True, copies
+            self.kept = True
+            self._in_slots = True
+            self.body = copies
 
     def _parts(self) -> Iterator[list[Span]]:
-        """Yield the spans of the body for each part."""
+        """Yield one list per part of the frame: the spans of the body in that part."""
         return _cut([(index, 0, length) for index, length in enumerate(map(len, self.body))], self._part_bytes)
 
 
 def _cut(spans: list[Span], room_bytes: int) -> Iterator[list[Span]]:
-    """Yield *spans* in lists of *room_bytes*, the last one with the rest; one empty list if there are none."""
+    """Divide *spans* into lists of *room_bytes* each, and yield these; the last may be shorter.
+
+    Yield one empty list if there are no *spans*.
+    """
     part: list[Span] = []
     room = room_bytes
     for index, start, length in spans:
@@ -169,23 +187,25 @@ def _cut(spans: list[Span], room_bytes: int) -> Iterator[list[Span]]:
 
 
 def acknowledgement(taken: int) -> bytes:
-    """Return the frame that says that *taken* frames have been taken."""
+    """Return an ACK frame, which acknowledges that *taken* frames have been taken."""
     return sealed(FrameKind.ACK, b"", taken)
 
 
 def offer(content: bytes) -> bytes:
-    """Return the frame that offers shared memory."""
+    """Return an OFFER frame, which offers the shared memory that *content* describes."""
     return sealed(FrameKind.OFFER, content, 0)
 
 
 def data_frame(
     tag: str, payload: Payload, part_bytes: int = BODY_LIMIT_BYTES, limit_bytes: int = MESSAGE_LIMIT_BYTES
 ) -> OutgoingFrame:
-    """Return *payload* with *tag* as a frame in parts of at most *part_bytes*; its tensors are not copied.
+    """Return a frame with *tag* and *payload*, in parts of *part_bytes*, without a copy of tensors.
 
     Raise TypeError or ValueError for content that cannot be sent.
     """
-    header, size_bytes, pieces = encode_header(tag, payload), body_bytes(payload), []
+    header = encode_header(tag, payload)
+    size_bytes = body_bytes(payload)
+    pieces = []
     if size_bytes > limit_bytes:
         raise ValueError(f"message {tag!r}: {size_bytes} bytes of tensors, at most {limit_bytes}")
     for tensor in payload.tensors:

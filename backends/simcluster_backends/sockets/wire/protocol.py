@@ -1,9 +1,13 @@
-"""The protocol version. A separate module, so that a machine can report it before loading anything else."""
+"""The protocol version, alone, so that a machine can report it without other imports."""
 
-PROTOCOL_VERSION = 8
-"""Raised with every change of a frame or a message between machines: 2 has messages in parts, jobs with limits; 3
-resumes broken connections, has evaluations during the run, and readings of a node's machine; 4 shares
-memory; 5 has the warnings of nodes; 6 where a node waits, and what lies unread there.
+PROTOCOL_VERSION = 10
+"""The version, which rises with every change to the format of frames or messages.
 
-Preamble and handshake keep their layout in every version, so that two versions can name each other.
+2 added messages in parts and jobs with limits; 3 resumed connections, evaluations during the run
+and readings of a node's machine; 4 shared memory; 5 the warnings of nodes; 6 the locations at which
+a node waits, and its unread messages; 9 the tokens of answers as rows, and jobs without shortcuts;
+10 the bytes on each of several routes.
+
+Preamble and handshake have the same layout in every version, so that two versions can name each
+other.
 """

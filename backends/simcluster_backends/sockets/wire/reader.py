@@ -1,4 +1,4 @@
-"""Decode frames, in place and within limits: the reading half, exposed to whatever the network sends."""
+"""Decode frames, in place and within limits. This code is exposed to anything on the network."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ from simcluster_backends.sockets.wire.protocol import PROTOCOL_VERSION
 
 READ_AHEAD_BYTES = 64 * 1024
 DIRECT_BYTES = 512 * 1024
-"""Read at once into a large tensor: little enough to be still in a core's private cache for the checksum."""
+"""The limit on one read into a large tensor: its bytes stay in a core's cache for the checksum."""
 
 WITHOUT_NUMBER = (FrameKind.ACK, FrameKind.OFFER)
 
@@ -40,7 +40,7 @@ TLS_RECORD_BYTES = 3
 
 @dataclass(frozen=True, slots=True)
 class FrameLimits:
-    """What a reader accepts: a frame has at most *body_bytes*, a message in parts at most *message_bytes*."""
+    """The limits of a reader: on the body of a frame, and on all parts of a message together."""
 
     body_bytes: int = framing.BODY_LIMIT_BYTES
     message_bytes: int = framing.MESSAGE_LIMIT_BYTES
@@ -50,7 +50,7 @@ USUAL = FrameLimits()
 
 
 class FilledSlots(Protocol):
-    """The slots that the peer fills, in turn."""
+    """The slots of shared memory that the peer fills in turn."""
 
     slot_bytes: int
 
@@ -58,34 +58,40 @@ class FilledSlots(Protocol):
         """Return the memory of the next slot."""
 
     def give_back(self) -> None:
-        """Let the peer fill it again."""
+        """Return the slot that was taken last to the peer, which may fill it again."""
 
 
 class FrameReader:
-    """Takes bytes, gives frames: short handshake frames until *is_open* is set, then all other kinds within *limits*.
+    """A decoder of frames: handshake frames until *is_open* is set, then others within *limits*.
 
-    It is made for asyncio's BufferedProtocol. Write bytes into `buffer()`, call `received(n)` for n of them, and take
-    each complete frame by `next_frame()`. Bytes of a large tensor go straight into it; everything else goes through a
-    small read-ahead buffer, so that a small message costs one read. Any violation raises ProtocolError, after which
-    the connection is unusable: every later call raises it again.
+    It fits asyncio's BufferedProtocol. Write bytes into `buffer()`, call `received(n)` for n bytes,
+    and take each complete frame with `next_frame()`. Bytes of a large tensor go straight there.
+    Everything else goes through a small read-ahead buffer, so that a small message costs one read.
+    Any violation raises ProtocolError. The connection is then unusable: each later call raises it
+    again.
     """
 
     def __init__(self, limits: FrameLimits = USUAL, *, is_open: bool = False) -> None:
-        self.limits, self.is_open = limits, is_open
+        self.limits = limits
+        self.is_open = is_open
+        # Room for an incomplete header, of the greatest length, and for another read after it.
         self._ahead: Bytes = np.empty(READ_AHEAD_BYTES + framing.HEADER_LIMIT_BYTES, dtype=np.uint8)
         self._view = self._ahead.data
         self._start = self._end = 0
         self._body: Body | None = None
         self._in_frame = self._direct = False
-        self._seq = self.taken = 0  # the number of the next frame; how many frames have been returned, parts counted
+        self._seq = 0  # the number of the next frame
+        self.taken = 0  # the number of returned frames; each part of a message counts
         self._error: ProtocolError | None = None
         self._landings: list[Landing] = []  # in order of registration
         self.slots: FilledSlots | None = None
-        self.digests = True  # whether bodies in shared memory, which have no checksum, get one here
+        self.digests = True  # whether to compute checksums of bodies in shared memory
 
     def open(self, previous: FrameReader | None = None) -> None:
-        """Accept all kinds of frames from now on, numbered from 0, or from where *previous* broke off."""
-        self.is_open, self._seq, self.taken = True, 0, 0
+        """Accept all kinds of frames, numbered from 0, or from where *previous* stopped."""
+        self.is_open = True
+        self._seq = 0
+        self.taken = 0
         if previous is None:
             return
         self._seq = self.taken = previous.taken
@@ -93,15 +99,18 @@ class FrameReader:
         body, previous._body = previous._body, None
         self._landings = previous._landings
         if body is not None and body.frame.landing is not None:
-            self._landings.insert(0, body.frame.landing)  # its message comes again
+            self._landings.insert(0, body.frame.landing)  # the peer resends its message
 
     @property
     def between_frames(self) -> bool:
-        """Whether the stream could end here without cutting a frame."""
+        """Whether the stream is at a boundary of frames, where it may end."""
         return self._body is None and self._start == self._end
 
     def land(self, tag: str, place: Tensor) -> Landing | None:
-        """Have the next message with *tag* read into *place*; return None if it is already being read."""
+        """Read the next message with *tag* into *place*, and return the Landing.
+
+        Return None if a message with *tag* is already being read.
+        """
         message = self._body.frame.message if self._body is not None else None
         if message is not None and message.tag == tag:
             return None
@@ -109,15 +118,15 @@ class FrameReader:
         return landing
 
     def take_back(self, landing: Landing) -> None:
-        """Return the memory of *landing* to its owner; anything already read into it moves elsewhere."""
-        with suppress(ValueError):  # it is in use, or was
+        """Return the memory of *landing* to its owner; data read into it moves elsewhere."""
+        with suppress(ValueError):  # a landing that is or was in use is not in the list
             self._landings.remove(landing)
         if self._body is not None and self._body.frame.landing is landing:
             self._body.move()
         landing.leave()
 
     def buffer(self) -> memoryview:
-        """Return the memory for the next bytes; never empty."""
+        """Return the memory for the next bytes, which is never empty."""
         body = self._body
         direct = body is not None and self._in_frame and self._start == self._end and not body.is_shared
         if body is not None and direct and body.room >= READ_AHEAD_BYTES:
@@ -140,7 +149,9 @@ class FrameReader:
             self._end += count
 
     def next_frame(self) -> Frame | None:
-        """Return the next complete frame; None if more bytes are needed. Raise ProtocolError."""
+        """Return the next complete frame; None if more bytes are needed. Raise ProtocolError if the
+        stream is invalid.
+        """
         if self._error is not None:
             raise self._error
         if self._start == self._end and not self._in_frame:
@@ -182,7 +193,7 @@ class FrameReader:
         return body.frame
 
     def _begin(self) -> bool:
-        """Read and check preamble and header, and prepare the body's memory; return False if they are incomplete."""
+        """Check preamble and header, and prepare the body's memory; return False if incomplete."""
         start, have = self._start, self._end - self._start
         if have < PREAMBLE_BYTES:
             self._check_magic(bytes(self._view[start : self._end]))
@@ -219,7 +230,7 @@ class FrameReader:
         return True
 
     def _check_magic(self, magic: bytes) -> None:
-        """Raise ProtocolError unless *magic*, the first bytes of a frame, are right as far as they go."""
+        """Raise ProtocolError unless *magic*, up to four bytes, can begin a frame."""
         if magic[:1] in TLS_RECORDS and len(magic) >= TLS_RECORD_BYTES and magic[1:2] == b"\x03":
             raise framing.OtherVersion("the peer speaks TLS and this side does not: start both with --tls, or neither")
         if not framing.MAGIC.startswith(magic[:4]):
@@ -249,7 +260,7 @@ class FrameReader:
             raise ProtocolError(f"a body of {body_len} bytes; at most {most}")
 
     def _empty_slots(self, body: Body) -> None:
-        """Copy the contents of slots into place, as far as their lengths have arrived."""
+        """Copy each slot's content into the body, once the length of the content has arrived."""
         slots = self.slots
         assert slots is not None, "checked with the flags"
         while body.left and self._end - self._start >= LENGTH.size:
@@ -266,13 +277,13 @@ class FrameReader:
             slots.give_back()
 
     def _copy(self, body: Body, chunk: Bytes) -> None:
-        """Copy *chunk* into the next place."""
+        """Copy *chunk* to its place in the body."""
         place = body.parts[body.part][body.filled : body.filled + len(chunk)]
         place[:] = chunk
         self._fill(body, place)
 
     def _fill(self, body: Body, chunk: Bytes) -> None:
-        """Note that *chunk*, which is in its place, has arrived."""
+        """Note that *chunk* has arrived, and is in its place in the body."""
         if self.digests or not body.is_shared:
             body.crc = crc32c(chunk, body.crc)
         body.filled += len(chunk)

@@ -1,4 +1,4 @@
-"""The transport of a backend of real nodes, timed against torch.distributed's gloo on this machine."""
+"""Time a real backend's transport against torch.distributed's gloo on this machine."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from statistics import median
 from typing import Any
 
 from simcluster.backend import real_nodes
-from simcluster.errors import Problem, RunError, raise_all
+from simcluster.errors import Problem, raise_all
 from simcluster.job import ClusterJob
 from simcluster.lab.bench.transport.measure import CPU, GLOO, OPERATIONS, OURS
 from simcluster.runs.record import NodeRecord
@@ -18,15 +18,18 @@ from simcluster.units import UnitError, parse_size
 
 PROGRAM = "simcluster.lab.bench.transport.measure:measure"
 FLOAT_BYTES = 4
-MOST_BYTES, MOST_NODES, MOST_REPEATS = 10**9, 16, 1000
+MOST_BYTES = 10**9
+MOST_NODES = 16
+MOST_REPEATS = 1000
 
 
 def bench_transport(nodes: str, sizes: str, repeats: int = 9) -> list[dict[str, Any]]:
-    """Time all-reduce and push/pull among *nodes* processes ("2,4"), with vectors of *sizes* ("10kB,1MB").
+    """Time all-reduce and push/pull among *nodes* processes ("2,4") with *sizes* ("10kB,1MB").
 
-    One row per number of nodes, size and operation: *ours_s* and *gloo_s* are medians over *repeats*, each of the
-    slowest rank, and *ratio* is theirs; *ours_cpu_s*, *gloo_cpu_s* and *cpu_ratio* are the same for the processor time
-    of all ranks together. Raises UsageError with all problems before anything starts.
+    Return one row per number of nodes, size and operation: *ours_s* and *gloo_s* are medians over
+    *repeats* of the slowest rank's time, and *ratio* is ours / gloo. *ours_cpu_s*, *gloo_cpu_s* and
+    *cpu_ratio* are their counterparts for the CPU time of all ranks together. Raise UsageError,
+    with all problems, before anything starts. Raise RunError if a node or its gloo process fails.
     """
     import torch.distributed as dist
 
@@ -43,19 +46,23 @@ def bench_transport(nodes: str, sizes: str, repeats: int = 9) -> list[dict[str, 
         job = ClusterJob([f"node{rank}" for rank in range(count)], config_json, program=PROGRAM)
         record = real_nodes().run_cluster(job)
         if record.error is not None:
-            raise record.error if isinstance(record.error, RunError) else RunError(str(record.error))
+            raise record.error
         rows += rows_of(count, record.nodes)
     return rows
 
 
 def rows_of(count: int, records: Iterable[NodeRecord]) -> list[dict[str, Any]]:
-    """Return the rows for *records* of *count* nodes, in the order of the measured sizes."""
+    """Return the rows of `bench_transport` from *records* of *count* nodes.
+
+    Sizes are in the order in which they were measured.
+    """
     found_s: dict[tuple[int, str, str], dict[int, float]] = defaultdict(dict)
     for record in records:
         for metric in record.metrics:
             name, whose, size = metric.name.split(":")
             repeats = found_s[int(size), name, whose]
             before_s = repeats.get(metric.step, 0.0)
+            # CPU times add up over ranks; for elapsed times, the slowest rank counts.
             repeats[metric.step] = before_s + metric.value if whose.endswith(CPU) else max(before_s, metric.value)
     medians_s = {key: median(repeats.values()) for key, repeats in found_s.items()}
     sizes = dict.fromkeys(size for size, _, _ in medians_s)

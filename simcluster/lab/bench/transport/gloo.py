@@ -1,10 +1,10 @@
 """`python -m simcluster.lab.bench.transport.gloo RANK SIZE`: one rank of a gloo group, controlled by lines of JSON.
 
-Lines in, each answered by one line:
+Each input line is a request, answered by one line:
     {"port": null or N}                 join; rank 0, whose port is null, answers {"port": N} and then joins too
     {"do": NAME, "count": N}            one operation on N floats; {"took_s": S, "cpu_s": S,
                                         "right": whether the sum is right}
-It ends when its input ends.
+The process ends when its input ends.
 """
 
 from __future__ import annotations
@@ -29,10 +29,10 @@ SERVER = 0
 
 def main(rank: int, size: int) -> None:
     """Answer requests until the input ends."""
-    use_one_thread()  # one process per core or more, like the nodes that it is compared with
+    use_one_thread()  # The nodes that gloo is compared with do so, too.
     port = json.loads(sys.stdin.readline())["port"]
     wait = timedelta(seconds=TIMEOUT_S)
-    make = dist.TCPStore  # type: ignore[attr-defined]  # its module does not list it
+    make = dist.TCPStore  # type: ignore[attr-defined]  # torch does not export the name
     store = make(HOST, port or 0, size, is_master=port is None, timeout=wait, wait_for_workers=False)
     if port is None:
         _say({"port": store.port})
@@ -50,7 +50,7 @@ def _say(answer: dict[str, Any]) -> None:
 
 
 class _Group:
-    """One rank's operations, and their buffers."""
+    """The operations of one rank, and the buffers for them."""
 
     def __init__(self, rank: int, size: int) -> None:
         self.rank, self.size = rank, size
@@ -58,7 +58,10 @@ class _Group:
         self._others: list[Tensor] = []
 
     def do(self, name: str, count: int) -> dict[str, Any]:
-        """Time operation *name*, starting when all ranks are ready."""
+        """Run operation *name* on *count* floats once all ranks are ready.
+
+        Return its times, and whether the sum is right.
+        """
         if len(self._mine) != count:
             self._mine = torch.empty(count)
             self._others = [torch.empty(count) for _ in range(self.size - 1 if self.rank == SERVER else 0)]
@@ -81,7 +84,7 @@ class _Group:
         workers = [rank for rank in range(self.size) if rank != SERVER]
         pushes = [dist.irecv(other, rank) for other, rank in zip(self._others, workers, strict=True)]
         for push, other in zip(pushes, self._others, strict=True):
-            assert push is not None  # it is None only at ranks outside of the group
+            assert push is not None  # Only a rank outside the group gets None.
             push.wait()
             self._mine.add_(other)
         for pull in [dist.isend(self._mine, rank) for rank in workers]:

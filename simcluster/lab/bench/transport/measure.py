@@ -1,7 +1,7 @@
 """The measuring program: every node runs it in place of an algorithm, next to a gloo rank.
 
-Each operation is timed on this transport and then on gloo, so that both meet the same load of the machine; the other
-one waits. An operation starts when all ranks are ready.
+Each operation is timed on this transport and then on gloo, so that both meet the same load of the
+machine; while one of them runs, the other is idle. An operation starts when all ranks are ready.
 """
 
 from __future__ import annotations
@@ -28,27 +28,31 @@ from simcluster.runs.record import NodeRecord
 from simcluster.runs.recorder import Recorder
 from simcluster.transport import FREE, Transport
 
-PROGRAM, END_S = "simcluster.lab.bench.transport.gloo", 5.0
+PROGRAM = "simcluster.lab.bench.transport.gloo"
+END_S = 5.0
+"""Time for the gloo process to exit before it is killed."""
+
 OURS, GLOO = "ours", "gloo"
 CPU = "_cpu"
-"""Suffix of metrics in processor time, which other work on the machine lengthens far less."""
+"""Suffix of metrics in CPU time, which other load affects less than elapsed time."""
 SERVER = 0
 WARM_UP = 2
-"""Unrecorded repetitions: caches fill, TCP finds its window."""
+"""Number of unrecorded repetitions, in which caches fill and TCP's window grows."""
 
 
 class Companion:
     """A gloo rank next to a node: a process that reads and writes lines of JSON.
 
-    It ends with its `with` block, or with its parent process, when its input ends.
+    The process ends when its input ends: at the end of the `with` block, or with its parent.
     """
 
     def __init__(self, rank: int, size: int) -> None:
-        command, pipe = [sys.executable, "-m", PROGRAM, str(rank), str(size)], subprocess.PIPE
+        command = [sys.executable, "-m", PROGRAM, str(rank), str(size)]
+        pipe = subprocess.PIPE
         self._process = subprocess.Popen(command, stdin=pipe, stdout=pipe, text=True)  # noqa: S603 - two numbers
 
     def ask(self, **request: Any) -> dict[str, Any]:
-        """Return its answer, blocking. Raises RunError if it has ended instead."""
+        """Send *request* and block until the answer. Raise RunError if the process has ended."""
         assert self._process.stdin is not None
         assert self._process.stdout is not None
         try:
@@ -82,7 +86,10 @@ class Companion:
 
 
 async def measure(node: Transport, recorder: Recorder, config_json: str) -> NodeRecord:
-    """Measure as *config_json* says: {"sizes": bytes of the vector, "repeats": repetitions of each}."""
+    """Time every operation at every size; return the samples.
+
+    *config_json* is {"sizes": [bytes of the vector, ...], "repeats": repetitions of each}.
+    """
     config = json.loads(config_json)
     with Companion(node.rank, node.size) as gloo:
         await _introduce(node, gloo)
@@ -101,7 +108,10 @@ async def measure(node: Transport, recorder: Recorder, config_json: str) -> Node
 
 
 async def _introduce(node: Transport, gloo: Companion) -> None:
-    """Connect the gloo ranks: rank 0's opens a port and the others join it; its next answer waits for all of them."""
+    """Connect the gloo ranks: rank 0 opens a port, and the others join.
+
+    Rank 0 does not wait for the others here. Its next answer comes once all have joined.
+    """
     port = None
     if node.rank == 0:
         port = (await node.compute(gloo.ask, port=None, cost=FREE))["port"]
@@ -115,7 +125,7 @@ async def _introduce(node: Transport, gloo: Companion) -> None:
 async def _timed(
     node: Transport, recorder: Recorder, operation: Callable[[Transport, Tensor], Awaitable[Tensor]], mine: Tensor
 ) -> tuple[float, float]:
-    """Return (elapsed time, processor time of all threads) of *operation*."""
+    """Return (elapsed time, CPU time of all threads) of *operation*, in seconds."""
     await ring_barrier(node, "ready")
     began_s, cpu_began_s = recorder.now(), time.process_time()
     total = await operation(node, mine)
@@ -130,7 +140,7 @@ def _check(is_right: bool, what: str, size_bytes: int) -> None:
 
 
 async def _push_pull(node: Transport, mine: Tensor) -> Tensor:
-    """Send every worker's vector to the server, and the sum, in rank order, to every worker."""
+    """Send every worker's vector to the server; send the sum, in rank order, to every worker."""
     if node.rank != SERVER:
         await node.send(SERVER, "push", lend(mine))
         return (await node.recv(SERVER, "pull")).tensor
@@ -149,4 +159,4 @@ OPERATIONS: dict[str, Callable[[Transport, Tensor], Awaitable[Tensor]]] = {
     "all_reduce": partial(ring_all_reduce, tag="bench"),
     "push_pull": _push_pull,
 }
-"""The operations, by the names that the gloo program uses too."""
+"""Name of an operation -> its function; the gloo program uses the same names."""

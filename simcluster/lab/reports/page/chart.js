@@ -1,6 +1,6 @@
-// What drawings on a canvas share: axes, their ticks, text that fits, a pen for the reader's scheme.
+// Helpers for drawings on a canvas: ticks of axes, texts that fit, a pen in the colours of the reader's scheme.
 
-/** As much of *text* as fits into *px*. */
+/** Return the beginning of *text* that fits into *px*. */
 export function fitted(pen, text, px) {
   if (pen.measureText(text).width <= px) return text;
   let most = text.length;
@@ -8,7 +8,7 @@ export function fitted(pen, text, px) {
   return `${text.slice(0, most)}…`;
 }
 
-/** Round numbers, about *count* of them, from *start* to *end*. */
+/** Return about *count* round numbers from *start* to *end*. */
 export function ticksOf(start, end, count) {
   if (!(end > start)) return [start];
   const raw = (end - start) / count, power = 10 ** Math.floor(Math.log10(raw));
@@ -18,7 +18,7 @@ export function ticksOf(start, end, count) {
   return found;
 }
 
-/** Powers of ten from *start* to *end*, and 2 and 5 times them if they are few. */
+/** Return the powers of ten from *start* to *end*; if they are few, also 2 and 5 times each. */
 export function logTicks(start, end) {
   const decades = Math.log10(end / start), digits = decades > 4 ? [1] : decades > 2 ? [1, 3] : decades > 0.7 ? [1, 2, 5] : null;
   if (!digits) return ticksOf(start, end, 5).filter((tick) => tick > 0);
@@ -30,14 +30,14 @@ export function logTicks(start, end) {
   return found;
 }
 
-/** A number for a tick. */
+/** Return the text of a tick. */
 export function tickText(value) {
   const size = Math.abs(value);
   if (size >= 1e6 || (size > 0 && size < 1e-3)) return value.toExponential(2).replace(/\.?0+e/, "e").replace("e+", "e");
   return String(Number(value.toPrecision(10)));
 }
 
-/** A pen for *canvas*, cleared, of *width* by *height* in CSS pixels; *colour* reads a colour of the page. */
+/** Clear *canvas*, of *width* by *height* CSS pixels, and return a pen for it; *colour* reads a colour of the page. */
 export function penFor(canvas, width, height) {
   const ratio = window.devicePixelRatio || 1, style = getComputedStyle(document.documentElement);
   canvas.style.height = `${height}px`;

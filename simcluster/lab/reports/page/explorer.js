@@ -1,8 +1,8 @@
 // The page: choices, filters and the table of points, kept in step with each other and with the address.
 "use strict";
 const at = (id) => document.getElementById(id);
-const MORE = 100; // rows that the table grows by
-const LISTED = 200; // failed points that are listed
+const MORE = 100; // the rows by which the table grows
+const LISTED = 200; // limit on the failed points that are listed
 let state, unknown, figure, lines;
 let rows = new Uint32Array();
 let length = MORE;
@@ -20,7 +20,7 @@ function fillChoices() {
   at("add").replaceChildren(...options(sweep.columns, "choose..."));
 }
 
-/** Puts what is chosen into the controls. */
+/** Show the current choices in the controls. */
 function showChoices() {
   for (const axis of ["x", "y", "colour"]) {
     at(axis).value = state[axis];
@@ -31,7 +31,7 @@ function showChoices() {
   for (const choice of at("seeds").children) choice.setAttribute("aria-pressed", String(choice.dataset.value === state.seeds));
 }
 
-/** A field for each filter; they stay while text is typed. */
+/** Make a field for each filter; fields stay while the reader types. */
 function showFilters() {
   at("filters").replaceChildren(...[...state.filters].map(([name, filter]) => fields(columns.get(name), filter)));
 }
@@ -58,13 +58,13 @@ function fields(column, filter) {
   return element("fieldset", {}, element("legend", {}, column.title), ...few, ...rest, drop);
 }
 
-/** The first *length* of *found* in the order asked for. */
+/** Return the first *length* rows of *found* in the chosen order. */
 function sorted(found) {
   const name = state.sort.replace(/^-/, "");
   if (!name) return [...found.subarray(0, length)];
   const column = columns.get(name);
   const sign = state.sort.startsWith("-") ? -1 : 1;
-  // A number for each cell, by which they sort; cells with nothing in them come last, whichever way it goes.
+  // Each cell sorts by a number; empty cells come last in both directions.
   const rank = new Map(isNumber(column) ? [] : wordsOf(column).sort().map((word, place) => [word, place]));
   const keys = new Float64Array(rowCount);
   for (const row of found) {
@@ -116,7 +116,7 @@ function showStatus([drawn, crosses]) {
   document.documentElement.dataset.places = String(drawn);
 }
 
-/** Show everything again, from the choices. */
+/** Draw the whole page again from the choices. */
 function update() {
   clearTimeout(waiting);
   rows = chosenRows(state);
@@ -141,14 +141,14 @@ function showLines() {
   at("lines-status").textContent = `${words.join("; ")}.`;
 }
 
-/** Keep what lies in a range of the axis *scale*, or drop its range. */
+/** Filter by a range of the axis *scale*, or remove its filter. */
 function select(scale, ends) {
   const { name } = scale.column;
   if (ends === null) state.filters.delete(name);
   else scale.choose(filterOf(state, name), ...ends);
 }
 
-/** After a pause in typing. */
+/** Redraw after a pause in typing. */
 function later() {
   clearTimeout(waiting);
   waiting = setTimeout(update, 150);

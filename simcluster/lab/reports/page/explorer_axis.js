@@ -2,7 +2,7 @@
 "use strict";
 
 class Scale {
-  /** Of the *column*, for *values* in its places: a logarithmic axis if *log*, one place a word without numbers. */
+  /** An axis of *column* for *values*: logarithmic if *log*; a column of words has one place per word. */
   constructor(column, log, values) {
     Object.assign(this, { column, log });
     this.words = isNumber(column) ? null : wordsOf(column);
@@ -17,25 +17,25 @@ class Scale {
     this.ends = log ? [Math.log(low), Math.log(high)] : [low, high];
   }
 
-  /** Room on both sides, so that no mark stands on the frame. */
+  /** Add room on both sides, so that no mark is on the frame. */
   padded(share) {
     const [low, high] = this.ends, more = this.words ? 0 : (high - low) * share;
     this.ends = [low - more, high + more];
     return this;
   }
 
-  /** 0 at one end, 1 at the other. */
+  /** Return the position of a value: 0 at one end, 1 at the other. */
   where(value) {
     return ((this.log ? Math.log(value) : value) - this.ends[0]) / (this.ends[1] - this.ends[0]);
   }
 
-  /** The value at a share of the axis. */
+  /** Return the value at a position from 0 to 1. */
   at(share) {
     const place = this.ends[0] + share * (this.ends[1] - this.ends[0]);
     return this.log ? Math.exp(place) : place;
   }
 
-  /** [where, text] of each tick, about *count* of them. */
+  /** Return [position, text] of about *count* ticks. */
   ticks(count) {
     if (this.words) {
       const every = Math.ceil(this.words.length / Math.max(2, count));
@@ -49,14 +49,14 @@ class Scale {
     return found.map((value) => [this.where(value), tickText(value)]);
   }
 
-  /** Set the *filter* to what lies between two shares of the axis. */
+  /** Set *filter* to the range between two positions. */
   choose(filter, from, to) {
     const [a, b] = [Math.min(from, to), Math.max(from, to)];
     if (this.words) {
       filter.is = new Set(this.words.filter((_, place) => this.where(place) >= a && this.where(place) <= b));
       return;
     }
-    // As many digits as a pixel has.
+    // With the digits that a pixel can distinguish.
     const digits = (value) => String(Number(value.toPrecision(4)));
     [filter.min, filter.max] = [digits(this.at(a)), digits(this.at(b))];
   }

@@ -1,8 +1,8 @@
-// What there is and what is asked for: the sweep's columns, the choices and filters, and the address that holds them.
-// Knows no element of the page. Columns are typed arrays: a page of 100,000 points has no object for a point.
+// The state of the explorer: the sweep's columns, the choices and filters, and the address that stores them.
+// This file uses no element of the page. Columns are typed arrays: a page of 100,000 points has no object for a point.
 "use strict";
 let sweep, columns, rowCount;
-const FEW = 12; // so many different values are offered one by one
+const FEW = 12; // up to this number, a filter offers each value
 
 /** Take the columns from *bytes*, in the order in which explorer.py writes them. */
 function openSweep(head, bytes) {
@@ -26,13 +26,13 @@ const isNumber = (column) => column.values !== undefined;
 const number = (column, row) => (isNumber(column) && !Number.isNaN(column.values[row]) ? column.values[row] : null);
 const wordOf = (column, row) => (column.codes[row] ? column.words[column.codes[row] - 1] : "");
 
-/** What a cell says; "" for nothing. */
+/** Return the text of a cell; "" if it is empty. */
 function label(column, row) {
   if (column.codes) return wordOf(column, row);
   return Number.isNaN(column.values[row]) ? "" : String(column.values[row]);
 }
 
-/** The code of each cell: equal cells have equal codes; and how many codes there may be. */
+/** Return [a code per cell, the number of codes]: equal cells have equal codes. */
 function codesOf(column) {
   if (column.codes) return [column.codes, column.words.length + 1];
   if (!column.own) {
@@ -61,7 +61,7 @@ function distinct(column) {
   return column.distinct;
 }
 
-/** What is asked for if the address says nothing. */
+/** Return the default choices. */
 function fresh() {
   return { ...sweep.start, log: {}, seeds: "mean", point: null, sort: "", filters: new Map() };
 }
@@ -71,7 +71,7 @@ function filterOf(state, name) {
   return state.filters.get(name);
 }
 
-/** [what the address asks for, what in it means nothing here]. */
+/** Return [the choices in the address, its parts that this sweep does not have]. */
 function readAddress() {
   const state = fresh();
   const unknown = [];
@@ -91,7 +91,7 @@ function readAddress() {
   return [state, unknown];
 }
 
-/** The address that asks for *state*, without what is so anyway. */
+/** Return the address for *state*, without default choices. */
 function addressOf(state) {
   const asked = new URLSearchParams();
   for (const key of ["x", "y", "colour", "seeds", "sort"]) if (state[key] !== fresh()[key]) asked.append(key, state[key]);
@@ -106,13 +106,13 @@ function addressOf(state) {
   return `#${asked}`;
 }
 
-/** Whether an axis is logarithmic: as chosen, else as its column would be. */
+/** Return whether an axis is logarithmic: as chosen, or by default as its column suggests. */
 function isLog(state, axis) {
   const column = columns.get(state[axis]);
   return Boolean(column && isNumber(column) && (state.log[axis] ?? column.log));
 }
 
-/** Clear *mask* for the rows that *filter* keeps out. */
+/** Clear *mask* for the rows that *filter* excludes. */
 function keepOut(mask, column, filter) {
   const bound = (text) => (text === "" || !Number.isFinite(Number(text)) ? null : Number(text));
   const [min, max] = [bound(filter.min), bound(filter.max)];

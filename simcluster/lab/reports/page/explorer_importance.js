@@ -1,4 +1,4 @@
-// How much of what differs between points each setting explains by itself: one-way analysis of variance, key by key.
+// The share of the variation between points that each setting explains alone: one-way analysis of variance per key.
 "use strict";
 const MOST_VALUES = 20, PARTS = 10;
 
@@ -28,7 +28,7 @@ function explained(values, numbers, count) {
   return Math.min(1, Math.max(0, (between - (groups - 1) * within) / all));
 }
 
-/** [[column, share], ...], the most important first, and the number of points that count. */
+/** Return [[column, share], ...], the most important first, and the number of points used. */
 function importance(state, rows) {
   const y = columns.get(state.y), log = isLog(state, "y");
   if (!isNumber(y)) return [[], 0];

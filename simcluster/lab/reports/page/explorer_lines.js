@@ -1,4 +1,4 @@
-// Parallel coordinates: an axis for each swept key and for what is measured, a line for each point; ranges are drawn on the axes.
+// Parallel coordinates: an axis per swept key and measure, a line per point; the reader draws ranges on the axes.
 "use strict";
 const MOST_AXES = 8, MOST_LINES = 2000, MOST_FAINT = 1000, LINES_HIGH = 320;
 

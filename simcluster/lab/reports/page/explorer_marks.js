@@ -1,11 +1,11 @@
-// The marks of the figure: which points are drawn where. Knows the data and the choices, and draws nothing.
+// The marks of the figure: which points are drawn where. This file only computes: explorer_plot.js draws.
 "use strict";
-const OF_ONE = ["seed", "point"]; // columns whose mean over seeds means nothing
+const OF_ONE = ["seed", "point"]; // columns that have no mean over seeds
 const COLOURS = [
   "#2f7fb8", "#d1495b", "#2a9d74", "#e0862b", "#8a63c9", "#7d8a97", "#b0863a", "#c764a6", "#3fb1c5", "#6a8d2f",
 ];
 
-/** Whether a column's values are told apart by ten colours rather than by a scale. */
+/** Return whether a column's values have a colour each instead of a scale. */
 const inColours = (column) => !isNumber(column) || (column.swept && distinct(column).length <= COLOURS.length);
 
 /** The words of a column's axis, in its order. */

@@ -1,8 +1,8 @@
-// The figure: marks on a canvas, with axes, a legend and what the pointer tells. Knows the choices, not the rest of the page.
+// The figure: marks on a canvas, with axes, a legend and hover texts. This file uses the choices, but no other part of the page.
 "use strict";
 const narrow = window.matchMedia("(max-width: 560px)");
 const HIGH = 440, SIDES = { top: 12, right: 14, bottom: 52 };
-const SMALL_FROM = 4000; // marks from which they are small squares
+const SMALL_FROM = 4000; // from this number on, marks are small squares
 const SHADES = ["#440154", "#414487", "#2a788e", "#22a884", "#7ad151", "#fde725"]; // Viridis
 
 /** The colour at a share of the scale, of 64. */
@@ -66,7 +66,7 @@ class Figure {
     return [marks.shown.length, marks.shown.reduce((sum, mark) => sum + (marks.failed[mark] > 0), 0)];
   }
 
-  /** Let the axis hold the whole spread over seeds. */
+  /** Extend the axis to the whole spread over seeds. */
   reach(y, marks) {
     const ends = [];
     for (const mark of marks.shown) for (const value of [marks.low[mark], marks.high[mark]]) if (!y.log || value > 0) ends.push(value);
@@ -110,7 +110,7 @@ class Figure {
     this.paintMarks(pen, colour);
   }
 
-  /** Where each mark stands, in pixels. */
+  /** Return the position of each mark in pixels. */
   placeMarks() {
     const { shown, x, y } = this.marks;
     this.xs = Float32Array.from(shown, (mark) => this.left + this.scales[0].where(x[mark]) * this.wide);

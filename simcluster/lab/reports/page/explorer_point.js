@@ -1,7 +1,7 @@
-// One point: its settings, numbers, error, and where its run is. Knows the data; is told what to show, and whom to tell.
+// The view of one point: its settings, numbers, error, and the folder of its run.
 "use strict";
 
-const MOST_SEEDS = 200; // that are offered
+const MOST_SEEDS = 200; // limit on the seeds that are offered
 
 /** An element with text or elements in it; never markup. */
 function element(tag, attributes = {}, ...inside) {

@@ -1,6 +1,6 @@
 import { canBeLog, curveControls, saveButtons, smoothedTraces, withScale } from "./figures.js";
 import { explainEmpty, startPlotly } from "./inflate.js";
-// Draws the report's figures from the JSON beside it, in the colours of the reader's scheme.
+// Draw the report's figures from the JSON in the page, in the colours of the reader's scheme.
 "use strict";
 const figures = JSON.parse(document.getElementById("figures").textContent);
 const dark = window.matchMedia("(prefers-color-scheme: dark)");
@@ -36,7 +36,7 @@ const everyPlace = () => document.querySelectorAll("[data-figure]");
 const isLoss = (place) => place.dataset.figure.includes("loss");
 const nameOf = (trace) => trace.legendgroup ?? trace.name;
 
-/** A stroke as the line has it. */
+/** Return a short stroke in the style of the line. */
 function sample(line) {
   const space = "http://www.w3.org/2000/svg";
   const made = document.createElementNS(space, "svg"), stroke = document.createElementNS(space, "path");

@@ -1,7 +1,7 @@
-// The spans of a run in typed arrays, and the share of any stretch of time that they cover.
+// The spans of a run in typed arrays, and the share of any time range that they cover.
 import { seconds, size } from "./dom.js";
 export const KINDS = [["computing", "#2f7fb8"], ["sending", "#e0862b"], ["waiting to receive", "#9aa5b1"]];
-const UNKNOWN = 255, LEVELS = 250; // as span_columns.py writes them
+const UNKNOWN = 255, LEVELS = 250; // the values that span_columns.py writes
 
 export class SpanData {
   constructor(head, buffer) {
@@ -53,7 +53,7 @@ export class SpanData {
     return { shares, summed };
   }
 
-  /** Call *found* with what the spans of *lane* cover of a window, piece by piece, however they overlap. */
+  /** Call *found* with each piece of a window that the spans of *lane* cover; pieces do not overlap. */
   eachPiece(lane, start, end, found) {
     let covered = start;
     for (let at = this.firsts[lane]; at < this.firsts[lane + 1] && this.starts[at] < end; at++) {
@@ -94,7 +94,7 @@ export class SpanData {
     return this.names[node] ?? `rank ${node}`;
   }
 
-  /** A span in words. */
+  /** Return a span as text. */
   describe(lane, at) {
     const kind = lane % KINDS.length, peer = this.peers[at], tag = this.tags[this.tagsOf[at]] ?? "";
     const with_ = peer >= 0 ? ` ${kind === 1 ? "to" : "from"} ${this.name(peer)}` : "";

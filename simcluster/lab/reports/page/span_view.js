@@ -98,7 +98,7 @@ export class SpanView {
     }
   }
 
-  /** [node, kind] below a point of the canvas; [] if there is none. */
+  /** Return [node, kind] at a point of the canvas; [] if there is none. */
   lane(offsetX, offsetY) {
     const row = Math.floor((offsetY - TOP) / this.rowPx), node = this.nodes[row];
     if (node === undefined || offsetX < this.left) return [];

@@ -1,4 +1,4 @@
-// The activity of nodes in any window of the run, above how busy their devices were in all of it.
+// The activity of nodes in a window of the run, above an overview of how busy their devices were.
 import { $, percent } from "./dom.js";
 import { save, tools } from "./figures.js";
 import { explainEmpty, inflated } from "./inflate.js";
@@ -30,7 +30,7 @@ function startTimeline(buffer) {
   }
   const showAll = () => { show(detail); show(overview); tellWindow(detail); };
 
-  /** Show the window from *start*, in s, as long as asked for or as fits. */
+  /** Show the window from *start*, in s, with the chosen length if the run is long enough. */
   function choose(start, length) {
     const shortest = data.elapsed_s * 1e-9, wide = Math.min(Math.max(length || 0, shortest), data.elapsed_s);
     detail.start = Math.min(Math.max(start || 0, 0), data.elapsed_s - wide);
@@ -95,7 +95,7 @@ function deepestShare(data, nodes) {
   return [0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5].find((limit) => most > 0 && most <= limit) ?? 1;
 }
 
-/** Say what the window holds, and what it does not. */
+/** Describe what the window shows and what it leaves out. */
 function tellWindow(view) {
   const { data } = view, long = view.end - view.start;
   let spans = 0;

@@ -1,1 +1,1 @@
-"""Parts of report.html: any window of a run, and what sums up many nodes."""
+"""Sections of report.html: the timeline of any window, and summaries of many nodes."""

@@ -1,30 +1,27 @@
-"""The nodes' activity in a run, and the windows of time that its timeline shows first."""
+"""Find the nodes' activity in a run, and the windows of time that its timeline offers."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from html import escape
-from typing import TYPE_CHECKING
 
-from simcluster.runs.folder import topology_of
+from simcluster.runs.folder import RunFolder, topology_of
 from simcluster.runs.record import Span
 from simcluster.runs.spans import Rest
 from simcluster.runs.trace import Band, bands
 
-if TYPE_CHECKING:
-    from simcluster.runs.folder import RunFolder
-
 MAX_BANDS = 60
-"""Spells of faults drawn in one figure: a flap has thousands."""
+"""Limit on the fault intervals in one figure: a flapping link has thousands."""
 FIRST_STEPS = 10
 
 
 @dataclass(frozen=True)
 class ActivitySpans:
-    """A run's *spans* as (rank, span); *names* by rank, escaped for HTML; *elapsed_s* of the whole run.
+    """The activity of a run: *spans* as (rank, span), and *names* by rank, escaped for HTML.
 
-    *rests*, by rank, sum up the other spans; *faults* are spells of faults.
+    *rests* maps a rank to the sum of its spans beyond the trace; *faults* are the intervals in
+    which faults were active.
     """
 
     names: Sequence[str]
@@ -35,16 +32,16 @@ class ActivitySpans:
 
 
 def activity_of(run: RunFolder) -> ActivitySpans:
-    """Return the activity of *run*."""
+    """Return the spans and faults of *run*, and the names of all its nodes."""
     elapsed_s = run.summary["elapsed_s"]
-    # The nodes of a large run on which nothing happened are not in its summary: the others have later ranks.
+    # The summary of a large run omits nodes without activity: take all names from the topology.
     of_rank = topology_of(run).workers if "resting" in run.summary else run.summary["nodes"]
     names = [escape(name) for name in of_rank]
     return ActivitySpans(names, run.spans, elapsed_s, run.rests, bands(run.summary.get("faults", ()), elapsed_s))
 
 
 def windows_of(run: RunFolder) -> dict[str, tuple[float, float]]:
-    """Return (start, length), in s, of the first, middle and last ten steps and of the whole run, by name."""
+    """Return name -> (start, length) in s: the first, middle and last steps, and the whole run."""
     elapsed_s = float(run.summary["elapsed_s"])
     width_s = min(end_of_first_steps(run, 0.0), elapsed_s)
     whole = {"whole run": (0.0, elapsed_s)}
@@ -55,8 +52,12 @@ def windows_of(run: RunFolder) -> dict[str, tuple[float, float]]:
 
 
 def end_of_first_steps(run: RunFolder, start_s: float) -> float:
-    """Return when all nodes that record anything after *start_s* have made ten steps; the run's end if one has not."""
-    rows, elapsed_s = run.rows, float(run.summary["elapsed_s"])
+    """Return the time at which all nodes with records after *start_s* have made ten more steps.
+
+    If a node makes fewer steps, return the time at which the run ends.
+    """
+    rows = run.rows
+    elapsed_s = float(run.summary["elapsed_s"])
     later = rows.where(rows["time_s"] > start_s)
     if not len(later):
         return elapsed_s

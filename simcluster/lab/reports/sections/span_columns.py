@@ -1,40 +1,50 @@
-"""The spans of a run for the timeline of its report: typed arrays, and shares of time where single spans are too many.
+"""The spans of a run as typed arrays for the timeline of its report.
 
-The page draws a window from its single spans where it has them all, and from shares of each part of the run elsewhere,
-and says which; so nothing is lost silently.
+If a run has too many spans, the page has single spans only for some stretches; for the others, it
+has each activity's share of time in every part of the run. The timeline says which of the two a
+window shows, so nothing is lost silently.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from html import unescape
-from typing import Any, TypeAlias
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
 from simcluster.lab.reports.sections.activity import MAX_BANDS, ActivitySpans
-from simcluster.runs.coverage import FloatArray, covered, rest_shares
+from simcluster.lab.reports.sections.coverage import FloatArray, covered, rest_shares
 from simcluster.runs.spans import Rest
 from simcluster.runs.trace import KINDS
 
 MAX_SPANS = 40_000
-"""Single spans in a page: about 0.5 MB of it."""
+"""Limit on single spans in a page: they take about 0.5 MB."""
 MAX_NODES = 4096
 MAX_TAGS = 4096
 PARTS, MAX_SHARES = 512, 1_000_000
-"""Parts of the run with a share each, and the limit on shares of all nodes and kinds together."""
+"""Number of parts of the run, and the limit on shares (nodes times kinds times parts) in a page."""
 UNKNOWN, LEVELS = 255, 250
-"""A share is level squared over LEVELS squared, so that one in 10,000 is not zero; UNKNOWN was not recorded."""
+"""A byte holds a level: the share is (level / LEVELS) squared, so that 1 in 10,000 is not 0.
 
-IntArray: TypeAlias = npt.NDArray[np.int64]
+UNKNOWN is the level of a share that was not recorded.
+"""
+
+IntArray = npt.NDArray[np.int64]
 
 
 class SpanColumns:
-    """*head*, for JSON, and the arrays *content*, one after the other: start_s, length_s, bytes, peer, tag, shares."""
+    """The spans as data for the page: *head* for JSON, and *content*, arrays one after the other.
+
+    The arrays are start_s, length_s, bytes, peer, tag and shares.
+    """
 
     def __init__(self, activity: ActivitySpans, *, most: int = MAX_SPANS) -> None:
-        """Read the spans of the first MAX_NODES nodes; of more than *most*, keep those of three exact stretches."""
+        """Read the spans of the first MAX_NODES nodes.
+
+        If there are more than *most*, keep only those of some stretches.
+        """
         nodes = min(len(activity.names), MAX_NODES)
         found = [(rank, span) for rank, span in activity.spans if rank < nodes]
         number = {kind: index for index, kind in enumerate(KINDS)}
@@ -78,14 +88,17 @@ class SpanColumns:
 
 
 def exact_stretches(starts_s: FloatArray, ends_s: FloatArray, elapsed_s: float, most: int) -> list[list[float]]:
-    """Return the stretches of the run, as [from, to], that touch at most *most* spans: all of it, or else its
-    beginning, its middle and its end with a third of *most* each.
+    """Return the stretches of the run, as [from, to], for which single spans are kept.
+
+    The only stretch is the whole run if it has at most *most* spans; otherwise, the stretches are
+    its beginning, middle and end, with a third of *most* spans each.
     """
     if len(starts_s) <= most:
         return [[0.0, elapsed_s]]
 
     def widest(anchor: float) -> list[float]:
         low_s, high_s = 0.0, elapsed_s
+        # Bisect the width: 40 halvings are exact to a nanosecond for runs of many minutes.
         for _ in range(40):
             width_s = (low_s + high_s) / 2
             from_s = anchor * (elapsed_s - width_s)
@@ -97,7 +110,10 @@ def exact_stretches(starts_s: FloatArray, ends_s: FloatArray, elapsed_s: float, 
 
 
 def _record_ends(lanes: IntArray, ends_s: FloatArray, rests: Mapping[int, Rest], nodes: int) -> list[float | None]:
-    """Return by node when its record of single spans ended; None if that is the end of the run."""
+    """Return for each node the time at which its record of single spans ends.
+
+    The time is None if the record covers the whole run.
+    """
     found: list[float | None] = [None] * nodes
     for rank in rests:
         if rank < nodes:
@@ -114,7 +130,7 @@ def _shares(
     nodes: int,
     parts: int,
 ) -> npt.NDArray[np.uint8]:
-    """Return the levels of the covered share of each part, by node, kind and part."""
+    """Return the level of the share that spans cover, by node, kind and part of the run."""
     edges_s = np.linspace(0.0, elapsed_s, parts + 1)
     levels = np.zeros((nodes * len(KINDS), parts), dtype=np.uint8)
     order = np.lexsort((starts_s, lanes))

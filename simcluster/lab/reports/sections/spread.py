@@ -1,32 +1,42 @@
-"""The tables of report.html for many nodes: groups, distributions, and by name the worst and the typical."""
+"""The tables of report.html for many nodes: groups, distributions, the worst and typical nodes."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import partial
 from html import escape
 from statistics import median
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from simcluster.lab.reports.scales import LOGARITHMIC_FROM
 from simcluster.runs import words
-
-if TYPE_CHECKING:
-    from simcluster.runs.folder import RunFolder
-    from simcluster.topology import Topology
+from simcluster.runs.folder import RunFolder
+from simcluster.topology import Topology
+from simcluster.units import format_bandwidth
 
 MANY = 64
-"""Of more nodes, or links, a report sums up all, and names those that stand out."""
-WORST, TYPICAL, LOST = 8, 3, 8
-"""Nodes and links shown by name."""
+"""Limit on nodes (or links) in a full list: with more, a report lists only those that stand out."""
+WORST = 8
+TYPICAL = 3
+LOST = 8
+"""Limits on the nodes and links shown by name: the worst, the typical and the lost ones."""
 MAX_GROUPS = 12
-BINS, BIN_PX, HIGH_PX = 40, 6, 56
+BINS = 40
+BIN_PX = 6
+HIGH_PX = 56
 
 Say = Callable[[float], str]
+Measures = dict[str, tuple[Sequence[float], Say]]
 
 
 def standing_out(rows: Mapping[str, dict[str, Any]], key: str, lost: Sequence[str] = ()) -> dict[str, str]:
-    """Return name -> why it is shown: all of up to MANY, else lost ones, those with most of *key*, and typical ones."""
+    """Return name -> the reason to show its row ("" if all rows are shown).
+
+    If there are more than MANY rows, the shown rows are those of *lost* nodes, those with the
+    largest *key*, and typical ones.
+    """
     if len(rows) <= MANY:
         return dict.fromkeys(rows, "")
     ordered = sorted(rows, key=lambda name: -rows[name][key])
@@ -40,72 +50,59 @@ def standing_out(rows: Mapping[str, dict[str, Any]], key: str, lost: Sequence[st
 
 
 def shown_words(count: int, what: str, most: str) -> str:
-    """Return a sentence about the rows that `standing_out` chooses from *count*; empty if it chooses all."""
+    """Return a sentence on the rows that `standing_out` chooses; "" if it chooses all *count*."""
     if count <= MANY:
         return ""
     return f"Of {words.count(count)} {what}: up to {WORST} that {most}, and {TYPICAL} at the median."
 
 
 def node_groups(run: RunFolder, topology: Topology) -> list[dict[str, str]]:
-    """Return a row for each site and device, the largest first: least, median and most over its nodes."""
-    groups: dict[tuple[str, str], list[dict[str, Any]]] = {}
+    """Return a row per site and device with minimum, median and maximum; largest groups first."""
+    groups = defaultdict[tuple[str, str], list[dict[str, Any]]](list)
     for name, node in run.summary["nodes"].items():
-        known = topology.nodes[name]
-        device = known.device.name if known.device is not None else words.ABSENT
-        groups.setdefault((known.site or words.ABSENT, device), []).append(node)
-    elapsed_s = run.summary["elapsed_s"] or 1.0
-    return [
-        {
-            "site": escape(site),
-            "device": escape(device),
-            "nodes": words.count(len(found)),
-            "computing": three([node["compute_s"] / elapsed_s for node in found], words.share),
-            "waited": three([node["wait_s"] for node in found], words.seconds),
-            "sent": three([node["bytes_sent"] for node in found], words.size),
-            "finished": three([node["finished_s"] for node in found], words.seconds),
-        }
-        for (site, device), found in _largest(groups)
-    ]
+        groups[topology.nodes[name].site or words.ABSENT, topology.device(name).name].append(node)
+    return _rows(groups, ("site", "device", "nodes"), partial(node_measures, run=run))
 
 
 def link_groups(run: RunFolder, topology: Topology) -> list[dict[str, str]]:
-    """Return a row for each kind of link, the most numerous first: least, median and most over its links."""
-    groups: dict[tuple[str, str], list[dict[str, Any]]] = {}
+    """Return a row per kind of link with minimum, median and maximum; largest groups first."""
+    groups = defaultdict[tuple[str, str], list[dict[str, Any]]](list)
     for link in topology.links:
         if link.name in run.summary["links"]:
-            kind = (words.bandwidth(link.bandwidth_Bps), f"{words.seconds(link.latency_s)}, {link.duplex} duplex")
-            groups.setdefault(kind, []).append(run.summary["links"][link.name])
+            kind = f"{words.seconds(link.latency_s)}, {link.duplex} duplex"
+            groups[format_bandwidth(link.bandwidth_Bps), kind].append(run.summary["links"][link.name])
+    return _rows(groups, ("bandwidth", "kind", "links"), link_measures)
+
+
+def _rows(
+    groups: Mapping[tuple[str, str], list[dict[str, Any]]],
+    heads: Sequence[str],
+    measures: Callable[[list[dict[str, Any]]], Measures],
+) -> list[dict[str, str]]:
+    """Return a row per group, at most MAX_GROUPS: the smallest groups share the last row."""
+    ordered = sorted(groups.items(), key=lambda group: -len(group[1]))
+    if len(ordered) > MAX_GROUPS:
+        others = ordered[MAX_GROUPS - 1 :]
+        rest = [row for _, found in others for row in found]
+        ordered = [*ordered[: MAX_GROUPS - 1], ((f"{len(others)} more kinds", words.ABSENT), rest)]
     return [
-        {
-            "bandwidth": escape(bandwidth),
-            "kind": escape(kind),
-            "links": words.count(len(found)),
-            "carried": three([link["bytes"] for link in found], words.size),
-            "busy": three([link["busy_fraction"] for link in found], words.share),
-        }
-        for (bandwidth, kind), found in _largest(groups)
+        dict(zip(heads, (*map(escape, kind), words.count(len(found))), strict=True))
+        | {name: three(*measured) for name, measured in measures(found).items()}
+        for kind, found in ordered
     ]
 
 
-def _largest(
-    groups: Mapping[tuple[str, str], list[dict[str, Any]]],
-) -> list[tuple[tuple[str, str], list[dict[str, Any]]]]:
-    """Return the largest MAX_GROUPS of *groups*, and the others as one."""
-    ordered = sorted(groups.items(), key=lambda group: -len(group[1]))
-    if len(ordered) <= MAX_GROUPS:
-        return ordered
-    others = ordered[MAX_GROUPS - 1 :]
-    rest = [row for _, found in others for row in found]
-    return [*ordered[: MAX_GROUPS - 1], ((f"{len(others)} more kinds", words.ABSENT), rest)]
-
-
 def three(values: Sequence[float], say: Say) -> str:
+    """Return "minimum / median / maximum" of *values*, or one string if all three are equal."""
     found = [say(value) for value in (min(values), median(values), max(values))]
     return escape(found[0] if len(set(found)) == 1 else " / ".join(found))
 
 
-def distributions(measures: Mapping[str, tuple[Sequence[float], Say]]) -> str:
-    """Return a histogram for each of the *measures*, name -> (values, how to say one), whose values differ."""
+def distributions(measures: Measures) -> str:
+    """Return a histogram for each of *measures* whose values differ.
+
+    *measures* is name -> (values, function from a value to text).
+    """
     drawn = [
         _histogram(name, values, say)
         for name, (values, say) in measures.items()
@@ -114,8 +111,8 @@ def distributions(measures: Mapping[str, tuple[Sequence[float], Say]]) -> str:
     return f'<div class="spreads">{"".join(drawn)}</div>' if drawn else ""
 
 
-def node_measures(run: RunFolder) -> dict[str, tuple[Sequence[float], Say]]:
-    nodes, elapsed_s = run.summary["nodes"].values(), run.summary["elapsed_s"] or 1.0
+def node_measures(nodes: Iterable[Mapping[str, Any]], run: RunFolder) -> Measures:
+    elapsed_s = run.summary["elapsed_s"] or 1.0
     return {
         "computing": ([node["compute_s"] / elapsed_s for node in nodes], words.share),
         "waited": ([node["wait_s"] for node in nodes], words.seconds),
@@ -124,16 +121,15 @@ def node_measures(run: RunFolder) -> dict[str, tuple[Sequence[float], Say]]:
     }
 
 
-def link_measures(run: RunFolder) -> dict[str, tuple[Sequence[float], Say]]:
-    links = run.summary["links"].values()
+def link_measures(links: Iterable[Mapping[str, Any]]) -> Measures:
     return {
-        "busy": ([link["busy_fraction"] for link in links], words.share),
         "carried": ([link["bytes"] for link in links], words.size),
+        "busy": ([link["busy_fraction"] for link in links], words.share),
     }
 
 
 def _histogram(name: str, values: Sequence[float], say: Say) -> str:
-    """Return a histogram as SVG: in logarithmic steps if *values* are wide, and no bar is too low to see."""
+    """Return a histogram as SVG, with logarithmic bins for a wide range."""
     low, high = min(values), max(values)
     is_log = low > 0 and high / low >= LOGARITHMIC_FROM
     scale: Callable[[float], float] = math.log if is_log else float

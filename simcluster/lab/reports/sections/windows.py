@@ -1,4 +1,4 @@
-"""The section of report.html that shows any window of the run: its controls, and the data that timeline.js reads."""
+"""Write the timeline section of report.html: its controls, and the data that timeline.js reads."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from simcluster.lab.reports.sections.span_columns import SpanColumns
 from simcluster.lab.reports.sections.spread import MANY
 
 ROWS = 16
-"""Nodes at once in the timeline of more than MANY."""
+"""Nodes per page of the timeline, for a run with more than MANY nodes."""
 
 NOTE = (
     "One row per node: computing above, sending and waiting to receive below it. Drag to choose a window, double-click "
@@ -29,9 +29,10 @@ KEY = (("computing", "#2f7fb8"), ("sending", "#e0862b"), ("waiting to receive", 
 def timeline(
     activity: ActivitySpans, windows: Mapping[str, tuple[float, float]]
 ) -> tuple[str, dict[str, str], dict[str, bytes]]:
-    """Return (the section's HTML, the JSON that it reads, its packed bytes); all empty if the run took no time.
+    """Return (the section's HTML, the JSON for its script, the bytes for its script).
 
-    *windows* are (start, length), in s, by name; the first is shown first.
+    All three are empty if the run took no time. *windows* maps a name to (start, length) in s; the
+    section opens with the first window.
     """
     if not activity.elapsed_s:
         return "", {}, {}

@@ -1,6 +1,7 @@
-"""The explorer.html of a sweep: a page for choosing axes, filtering points and opening a run.
+"""Write the explorer.html of a sweep: a page to choose axes, filter points and open a run.
 
-Names and values of the sweep are passed as JSON only; the scripts insert them into the page as text.
+Names and values of the sweep are passed only as JSON; the scripts insert them into the page as
+text.
 """
 
 from __future__ import annotations
@@ -28,11 +29,14 @@ SCRIPTS = (
 )
 STYLES = ("report.css", "explorer.css")
 MAX_OWN = 64
-"""Limit on the differing settings in the page; config.yaml of a point has all."""
+"""Limit on the settings in the page that differ between points.
+
+A point's config.yaml has all of its settings.
+"""
 MAX_COMMON = 2000
-"""Limit on the settings that all points share."""
+"""Limit on the settings in the page that have the same value at all points."""
 IN_TABLE = ("status", *MEASURES, "error")
-"""Columns of the page's table besides the point, its seed and the swept keys."""
+"""Columns of the page's table in addition to the point, its seed and the swept keys."""
 
 
 def render(
@@ -44,8 +48,8 @@ def render(
 ) -> str:
     """Return the page of the sweep called *name*.
 
-    For each row of *table*, *reports* says whether its run has a report, and *configs* has its resolved experiment or
-    None.
+    For each row of *table*, *reports* says whether its run has a report, and *configs* has its
+    resolved experiment (None if unknown).
     """
     columns = [found for column in table.columns if (found := _column(column, table[column], keys)) is not None]
     names = [column.name for column in columns]
@@ -58,7 +62,7 @@ def render(
         "keys": list(keys),
         "measures": measures,
         "shown": [column for column in dict.fromkeys(("point", "seed", *keys, *IN_TABLE)) if column in names],
-        # The last key across shows most, with the others as colours.
+        # At first, the x axis is the last key, which changes fastest, and the colour is the first.
         "start": {
             "x": keys[-1] if keys else "seed",
             "y": measures[0] if measures else "point",
@@ -77,8 +81,11 @@ def render(
 
 @dataclass(frozen=True)
 class ExplorerColumn:
-    """A column for the scripts: *values* if it has numbers (NaN for none), and *words* with the code of each cell's
-    word, from 1 (0 for none), if it has words or numbers that were written with a unit.
+    """A column for the scripts of the page, with numbers, strings, or both.
+
+    *values* has a number for each cell, NaN if there is none. *words* are the distinct strings;
+    *codes* has the position of each cell's string in *words*, counted from 1 (0 for no string).
+    Numbers that were written with a unit have both.
     """
 
     name: str
@@ -90,31 +97,32 @@ class ExplorerColumn:
     codes: npt.NDArray[np.uint32] | None = None
 
     def head(self) -> dict[str, Any]:
-        """Return what the page has of it besides its arrays."""
+        """Return the column without its arrays, as JSON-compatible values."""
         known = {"name": self.name, "title": self.title, "swept": self.swept, "log": self.log}
         return known | {"is_number": self.values is not None, "words": self.words}
 
 
 def _coded(cells: Iterable[str | None]) -> dict[str, Any]:
-    """Return the words and codes of *cells*."""
-    known: dict[str, int] = {}
-    codes = [0 if cell is None else known.setdefault(cell, len(known) + 1) for cell in cells]
-    return {"words": list(known), "codes": np.array(codes, dtype=np.uint32)}
+    """Return the fields *words* and *codes* of a column with *cells*."""
+    codes, words = pd.factorize(np.array(list(cells), dtype=object))
+    return {"words": words.tolist(), "codes": (codes + 1).astype(np.uint32)}
 
 
 def _column(name: str, values: pd.Series, keys: Sequence[str]) -> ExplorerColumn | None:
-    """Return a column for the scripts; None if it is empty."""
+    """Return column *name* of the table, with *values*, for the scripts; None if it is empty."""
     if not values.notna().any():
         return None
-    title, swept = MEASURES.get(name, name), name in keys
-    cells = [None if pd.isna(value) else value.item() if hasattr(value, "item") else value for value in values]
+    title = MEASURES.get(name, name)
+    swept = name in keys
+    # JSON needs Python's numbers, not numpy's.
+    plain = [value.item() if hasattr(value, "item") else value for value in values]
+    cells = [None if pd.isna(value) else value for value in plain]
     is_number = pd.api.types.is_numeric_dtype(values) and not pd.api.types.is_bool_dtype(values)
     if not swept and is_number:
         numbers = _numbers(cells)
-        known = numbers[~np.isnan(numbers)].tolist()
-        return ExplorerColumn(
-            name, title, log=name in MEASURES and name != "accuracy" and is_wide(known), values=numbers
-        )
+        finite = numbers[~np.isnan(numbers)].tolist()
+        is_log = name in MEASURES and name != "accuracy" and is_wide(finite)
+        return ExplorerColumn(name, title, log=is_log, values=numbers)
     coded = _coded(None if cell is None else str(cell) for cell in cells)
     distinct = [value for value in dict.fromkeys(cells) if value is not None]
     scale = swept_scale(name, distinct) if swept else None
@@ -126,13 +134,14 @@ def _column(name: str, values: pd.Series, keys: Sequence[str]) -> ExplorerColumn
 
 
 def _numbers(cells: Iterable[float | None]) -> npt.NDArray[np.float64]:
-    """Return *cells* as an array, with NaN for what is missing or infinite."""
+    """Return *cells* as an array, with NaN for missing and infinite numbers."""
     return np.array([math.nan if cell is None or not math.isfinite(cell) else cell for cell in cells], dtype=np.float64)
 
 
 def _configs(configs: Sequence[Mapping[str, Any] | None]) -> tuple[list[str], list[ExplorerColumn], int]:
-    """Return the settings shared by all points with a configuration, as lines, the differing ones, and how many more
-    differ.
+    """Return (lines of the common settings, columns of the differing ones, number of omitted ones).
+
+    Points without a configuration are ignored.
     """
     flats = [None if config is None else flat(config) for config in configs]
     known = [found for found in flats if found is not None]

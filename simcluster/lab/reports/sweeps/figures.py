@@ -1,4 +1,4 @@
-"""Lines against a swept key that answer a question: time to the target and where lines cross, speed-up, efficiency."""
+"""Draw lines against a swept key, such as the time to the target, and mark where lines cross."""
 
 from __future__ import annotations
 
@@ -29,7 +29,11 @@ MARK = "rgba(128,136,146,0.9)"
 
 
 def time_to_target(table: pd.DataFrame, keys: Sequence[str], x: str) -> go.Figure:
-    """Draw the time to the target against *x*; crossings are marked, and told if the fastest line changes there."""
+    """Draw the time to the target against *x*.
+
+    Marks show where lines cross; sentences describe the crossings at which the fastest line
+    changes.
+    """
     scale, lines, cut = soonest_lines(table, keys, x)
     heights = known(lines)
     unit_s, unit = time_scale(max(heights, default=0.0))
@@ -49,18 +53,18 @@ def time_to_target(table: pd.DataFrame, keys: Sequence[str], x: str) -> go.Figur
 
 
 def soonest_lines(table: pd.DataFrame, keys: Sequence[str], x: str) -> tuple[SweptScale, list[SweptLine], list[str]]:
-    """(the scale of *x*, the lines to be drawn, what is to be said if they are not all)."""
+    """Return (the scale of *x*, the lines to draw, sentences about lines that are left out)."""
     scale, lines = swept_lines(table, keys, x, TARGET, every_seed=True)
     return scale, *soonest_of(lines)
 
 
 def known(lines: Sequence[SweptLine]) -> list[float]:
-    """All heights that there are."""
+    """Return the heights of all *lines*, without gaps."""
     return [height for line in lines for height in line.means if not math.isnan(height)]
 
 
 def meetings(scale: SweptScale, lines: Sequence[SweptLine]) -> list[Crossing]:
-    """Return the crossings of *lines*, times in seconds, as drawn; none on an axis of words."""
+    """Return the crossings of *lines*, with heights in s, as drawn; none on a categorical axis."""
     if scale.is_category:
         return []
     return crossings(
@@ -69,7 +73,7 @@ def meetings(scale: SweptScale, lines: Sequence[SweptLine]) -> list[Crossing]:
 
 
 def sentences(met: Sequence[Crossing], scale: SweptScale, lines: Sequence[SweptLine], x: str) -> list[str]:
-    """Return sentences, plain text, on the soonest line in each range, and on places that not every seed reached."""
+    """Return plain sentences on the fastest line in each range, and on missed targets."""
     last = x.rsplit(".", 1)[-1]
     told = [
         f"Below {last} {scale.say(crossing.place)} the soonest is {unescape(crossing.before)}, above it "
@@ -87,7 +91,7 @@ def sentences(met: Sequence[Crossing], scale: SweptScale, lines: Sequence[SweptL
         is_first = reached == np.nanmin(reached, axis=0)
         if is_first.all():
             found.append("All lines are the same.")
-        elif len(best) == 1 and (is_first.sum(axis=0) == 1).all():  # a tie has no winner
+        elif len(best) == 1 and (is_first.sum(axis=0) == 1).all():  # If lines tie, none is fastest.
             found.append(f"{unescape(lines[best.pop()].label)} is soonest everywhere.")
     missing = [line for line in lines if any(math.isnan(height) for height in line.means)]
     for line in missing[:MAX_SENTENCES]:
@@ -114,13 +118,13 @@ def _mark(figure: go.Figure, met: Sequence[Crossing], scale: SweptScale, unit_s:
     for text, crossing in zip(texts, met, strict=True):
         if crossing.is_lowest:
             height = crossing.height / unit_s
-            # On a logarithmic axis plotly places annotations at the logarithm.
+            # On a logarithmic axis, plotly expects the logarithm of an annotation's position.
             x = math.log10(crossing.place) if scale.is_logarithmic else crossing.place
             figure.add_annotation(x=x, y=math.log10(height) if is_log else height, text=text, **arrow)
 
 
 def draw_lines(places: Sequence[Any], lines: Sequence[SweptLine], hover: str, unit: float = 1.0) -> go.Figure:
-    """Return a figure of *lines* with their bands, in *unit*."""
+    """Return a figure of *lines* with bands over seeds; heights are divided by *unit*."""
     figure = go.Figure()
     for index, line in enumerate(lines):
         means, lows, highs = ([n / unit for n in numbers] for numbers in (line.means, line.lows, line.highs))
@@ -130,7 +134,7 @@ def draw_lines(places: Sequence[Any], lines: Sequence[SweptLine], hover: str, un
 
 
 def swept_line(places: Iterable[Any], values: Any, label: str, index: int, hover: str) -> go.Scatter:
-    """One line with its markers, in the colour of its *index*."""
+    """Return one line with markers, in the colour of line number *index*."""
     return go.Scatter(
         x=list(places),
         y=[None if value != value else value for value in values],
@@ -145,7 +149,7 @@ def swept_line(places: Iterable[Any], values: Any, label: str, index: int, hover
 
 
 def draw_band(figure: go.Figure, places: Any, low: Any, high: Any, label: str, index: int) -> None:
-    """From the least to the greatest of the seeds; nothing where there is one. A gap leaves one in the band."""
+    """Add a band from *low* to *high*, with gaps at NaN; do nothing if *low* equals *high*."""
     low, high = np.asarray(low, dtype=float), np.asarray(high, dtype=float)
     known = ~np.isnan(low)
     if np.array_equal(low[known], high[known]):

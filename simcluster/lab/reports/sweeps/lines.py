@@ -1,4 +1,7 @@
-"""A sweep's table as lines: a measure against one swept key, a line for each combination of the others."""
+"""Turn a sweep's table into lines of a measure against a swept key.
+
+There is a line for each combination of the other keys.
+"""
 
 from __future__ import annotations
 
@@ -20,12 +23,16 @@ from simcluster.lab.reports.scales import is_wide
 from simcluster.runs.sweep import swept_columns
 
 MAX_TICKS = 8
-"""Up to this number, each value has a tick; an axis with more has the usual ticks."""
+"""Limit on the values of an axis that has a tick at each value; longer axes have the usual ticks.
+"""
 
 
 @dataclass(frozen=True)
 class SweptScale:
-    """*places* are the positions of the values on the axis *title*, in *unit*; numbers unless *is_category*."""
+    """The axis of a swept key: *places* are the positions of its values, in *unit*.
+
+    A place is a number, or a string if *is_category*.
+    """
 
     title: str
     places: list[Any]
@@ -34,13 +41,15 @@ class SweptScale:
     unit: str = ""
 
     def say(self, place: Any) -> str:
-        """Return *place*, which may lie between values, as text: '137 Mbps'."""
+        """Return *place*, which may lie between two values, as text such as '137 Mbps'."""
         return str(place) if self.is_category else f"{float(f'{place:.3g}'):g} {self.unit}".rstrip()
 
     @property
     def axis(self) -> dict[str, Any]:
-        """The layout of a plotly axis."""
-        kind = "category" if self.is_category else "log" if self.is_logarithmic else "linear"
+        """The axis as part of a plotly layout."""
+        kind = "log" if self.is_logarithmic else "linear"
+        if self.is_category:
+            kind = "category"
         ticks = {} if self.is_category or len(self.places) > MAX_TICKS else {"tickvals": self.places}
         return {"title": {"text": self.title}, "type": kind, **ticks}
 
@@ -71,12 +80,15 @@ TARGET: Final = "time_to_target_s"
 
 Drawn = TypeVar("Drawn")
 PLAIN_KEYS = ("algorithm", "topology", "workload", "name")
-"""Keys, by their last part, with values that explain themselves."""
+"""Last parts of those keys whose values are clear without the key."""
 
 
 @dataclass(frozen=True)
 class SweptLine:
-    """*label* (HTML); the mean, minimum and maximum over seeds at each place of the scale, NaN for none."""
+    """A line: the mean, minimum and maximum over seeds at each place, NaN if unknown.
+
+    *label* is HTML.
+    """
 
     label: str
     means: list[float]
@@ -85,19 +97,19 @@ class SweptLine:
 
 
 def combination(keys: Sequence[str], values: Sequence[Any]) -> str:
-    """Return the *values* of *keys* in words: 'pull_interval 4, edp'."""
+    """Return the *values* of *keys* as text such as 'pull_interval 4, edp'."""
     lasts = [key.rsplit(".", 1)[-1] for key in keys]
     pairs = zip(lasts, map(said, values), strict=True)
     return ", ".join(value if last in PLAIN_KEYS else f"{last} {value}" for last, value in pairs)
 
 
 def short(key: str) -> str:
-    """Return the last two parts of *key*: a key of a link or node keeps its name."""
+    """Return the last two parts of *key*: the key of a link or node keeps its name."""
     return ".".join(key.split(".")[-2:])
 
 
 def said(value: Any) -> str:
-    """Return a swept value in words. In tables of older versions, blocks are JSON."""
+    """Return a swept value as text. In tables of older versions, blocks are JSON."""
     if not isinstance(value, str) or not value.startswith("{"):
         return str(value)
     try:
@@ -107,26 +119,29 @@ def said(value: Any) -> str:
 
 
 def others_than(table: pd.DataFrame, keys: Sequence[str], x: str) -> list[str]:
-    """Return the *keys* that vary besides *x*, not with it."""
+    """Return the *keys* that vary independently of *x*."""
     return [key for key in keys if key != x and table.groupby(x, sort=False)[key].nunique().max() > 1]
 
 
 def groups(table: pd.DataFrame, keys: Sequence[str]) -> list[tuple[str, pd.DataFrame]]:
-    """Return (values in words, as HTML, and rows) for each combination of *keys*."""
+    """Return (values as HTML text, rows with these values) for each combination of *keys*."""
     if not keys:
         return [("all", table)]
     return [(escape(combination(keys, values)), rows) for values, rows in table.groupby(list(keys), sort=False)]
 
 
 def first_of(all_lines: Sequence[Drawn]) -> tuple[list[Drawn], list[str]]:
-    """Return (the lines that can be told apart, sentences about the rest)."""
+    """Return (the first MAX_LINES lines, sentences about the rest)."""
     if len(all_lines) <= MAX_LINES:
         return list(all_lines), []
     return list(all_lines[:MAX_LINES]), [f"The first {MAX_LINES} of {len(all_lines)} combinations."]
 
 
 def soonest_of(lines: Sequence[SweptLine]) -> tuple[list[SweptLine], list[str]]:
-    """The same, but lines that are lowest somewhere come first: at a place, or half-way to the next."""
+    """Return (at most MAX_LINES lines, sentences about the rest).
+
+    A line that is lowest at some place, or half-way between two places, takes precedence.
+    """
     if len(lines) <= MAX_LINES:
         return list(lines), []
     heights = np.array([line.means for line in lines])
@@ -139,7 +154,7 @@ def soonest_of(lines: Sequence[SweptLine]) -> tuple[list[SweptLine], list[str]]:
 
 
 def scale_of(table: pd.DataFrame, key: str) -> tuple[SweptScale, dict[Any, Any]]:
-    """Return (the scale of *key*, the place of each of its values); numbers rise."""
+    """Return (the scale of *key*, value -> its place); numbers are in rising order."""
     values = list(dict.fromkeys(table[key]))
     scale = swept_scale(key, values)
     if scale.is_category:
@@ -154,9 +169,10 @@ def scale_of(table: pd.DataFrame, key: str) -> tuple[SweptScale, dict[Any, Any]]
 def swept_lines(
     table: pd.DataFrame, keys: Sequence[str], x: str, measure: str, *, every_seed: bool = False
 ) -> tuple[SweptScale, list[SweptLine]]:
-    """Return the lines of *measure* against *x*.
+    """Return (the scale of *x*, the lines of *measure* against *x*).
 
-    With *every_seed* a place has a number only if every seed does: the mean of the successful seeds would mislead.
+    With *every_seed*, a line has a number at a place only if every seed has one there: the mean of
+    only some seeds would mislead.
     """
     scale, place = scale_of(table if every_seed else table[table[measure].notna()], x)
     found = []
@@ -172,8 +188,9 @@ def swept_lines(
 
 @dataclass(frozen=True)
 class Crossing:
-    """At *place* the lines *before* and *after* have the same *height*; *before* is lower to the left, *after* to the
-    right. *is_lowest*: no other line is lower there, so the lowest line changes.
+    """A crossing of two lines: *before* is lower to its left, *after* is lower to its right.
+
+    *is_lowest* says whether no other line is lower there: then the lowest line changes.
     """
 
     place: float
@@ -186,9 +203,10 @@ class Crossing:
 def crossings(
     places: Sequence[float], lines: Mapping[str, Sequence[float]], x_is_log: bool, y_is_log: bool
 ) -> list[Crossing]:
-    """Return all crossings of *lines*, label -> heights at *places*, from left to right.
+    """Return all crossings of *lines* (label -> heights at *places*) from left to right.
 
-    *places* rise; a height of NaN is a gap. Lines that touch without changing sides do not cross.
+    *places* are in rising order; a height of NaN is a gap. Lines that touch without changing sides
+    do not cross.
     """
     x = [math.log(place) for place in places] if x_is_log else places
     heights = {label: [math.log(y) for y in own] if y_is_log else own for label, own in lines.items()}
@@ -203,8 +221,8 @@ def crossings(
 
 
 def _of_two(x: Sequence[float], a: Sequence[float], b: Sequence[float]) -> Iterator[tuple[float, float, bool]]:
-    """Yield (place, height, whether *a* is lower before) for each crossing of two lines."""
-    last: tuple[int, float] | None = None  # the last point where they differ, and how much higher a is
+    """Yield (place, height, whether *a* is lower to its left) for each crossing of *a* and *b*."""
+    last: tuple[int, float] | None = None  # (last index at which the lines differ, a minus b there)
     for i, (mine, other) in enumerate(zip(a, b, strict=True)):
         apart = mine - other
         if math.isnan(apart):
@@ -215,7 +233,7 @@ def _of_two(x: Sequence[float], a: Sequence[float], b: Sequence[float]) -> Itera
                 if before == i - 1:
                     share = was / (was - apart)
                     yield x[before] + share * (x[i] - x[before]), a[before] + share * (mine - a[before]), was < 0
-                else:  # they coincided in between
+                else:  # The lines coincided in between: the crossing is where that began.
                     yield x[before + 1], a[before + 1], was < 0
             last = (i, apart)
 

@@ -1,6 +1,6 @@
-"""The report.html of a sweep: the question, the answer in a sentence, figures, the table.
+"""Write the report.html of a sweep: the question, the answer in a sentence, figures, the table.
 
-Every text from the sweep passes through `escape`.
+Every string from the sweep passes through `escape`.
 """
 
 from __future__ import annotations
@@ -15,6 +15,8 @@ import pandas as pd
 from simcluster.errors import UsageError
 from simcluster.lab.reports.figure_style import without_names
 from simcluster.lab.reports.html_page import CURVES, LINES, choice, page, place, section
+from simcluster.lab.reports.html_page import table as html_table
+from simcluster.lab.reports.sweeps.likely import likely
 from simcluster.lab.reports.sweeps.lines import TARGET, combination
 from simcluster.lab.reports.sweeps.plots import MEASURES, SweepPlots
 from simcluster.runs import words
@@ -29,13 +31,13 @@ BEST: Mapping[str, tuple[str, bool]] = {
     "accuracy": ("The accuracy is highest", True),
     "loss": ("The loss is lowest", False),
 }
-"""Measure -> how a sentence about its best value begins, and whether that is the greatest."""
+"""Measure -> (how a sentence about its best value begins, whether the greatest value is best)."""
 
 SHOWN = ("status", "elapsed_s", "time_to_target_s", "loss", "accuracy", "bytes_sent", "joules", "error", "run")
 
 
 def render(name: str, table: pd.DataFrame, keys: Sequence[str], plots: SweepPlots) -> str:
-    """The whole page of the sweep called *name*."""
+    """Return the page of the sweep called *name*."""
     figures = _figures(keys, plots)
     about = {**MEASURES, "speedup": "speed-up", "efficiency": "efficiency"}
     note = "One row per point; its run is the folder of that name under points/."
@@ -51,12 +53,12 @@ def render(name: str, table: pd.DataFrame, keys: Sequence[str], plots: SweepPlot
 
 
 def answers(table: pd.DataFrame, keys: Sequence[str]) -> list[str]:
-    """A sentence a measure: which combination of *keys* is best, by its mean over seeds, against which worst."""
+    """Return a sentence per measure on the best and worst values of *keys*, by mean over seeds."""
     found = []
     for measure, (beginning, greatest) in BEST.items():
         if measure not in table or not table[measure].notna().any() or not keys:
             continue
-        # The mean of a combination that only some seeds reached would mislead.
+        # Leave out a combination that has a value for only some seeds: their mean would mislead.
         means = table.groupby(list(keys), sort=False)[measure].agg(lambda found: found.mean(skipna=False)).dropna()
         if measure == TARGET and len(means) > 1 and means.nunique() == 1:
             reached = _cell(measure, means.iloc[0])
@@ -85,7 +87,7 @@ def _header(name: str, table: pd.DataFrame, keys: Sequence[str]) -> str:
     counts = words.listing([f"{table[key].nunique()} of {key}" for key in keys])
     about = f"{words.plural(len(table), 'point')}: {counts}"
     about += f", {seeds} seeds each" if seeds > 1 else ""
-    sentences = answers(table, keys) or ["All points have the same result."]
+    sentences = [*answers(table, keys), *likely(table, keys)] or ["All points have the same result."]
     bad = f'<p class="second bad">{words.plural(failed, "point")} failed; see the table.</p>' if failed else ""
     rest = "".join(f'<p class="second">{escape(sentence)}</p>' for sentence in sentences[1:])
     return f"""<header>
@@ -105,7 +107,7 @@ def _figures(keys: Sequence[str], plots: SweepPlots) -> dict[str, go.Figure]:
             for measure in plots.measures
         }
         if plots.counts_nodes(key):
-            with suppress(UsageError):  # runs stopped by time have no comparable speed
+            with suppress(UsageError):  # Speeds of runs that stop by time cannot be compared.
                 figures |= {f"{key}-speedup": plots.speedup(key), f"{key}-efficiency": plots.efficiency(key)}
     for figure in figures.values():
         without_names(figure)
@@ -116,17 +118,21 @@ def _figures(keys: Sequence[str], plots: SweepPlots) -> dict[str, go.Figure]:
     for panel in ("loss", "accuracy"):
         if panel in plots.measures:
             for x in plots.axes:
-                with suppress(UsageError):  # runs of one step have a single place on that axis, so no line
+                with suppress(UsageError):  # Runs of one step make no line.
                     figures[f"curve {panel}-{x}"] = without_names(plots.convergence(x, panel))
     return {escape(name): figure for name, figure in figures.items()}
 
 
 def _switched(title: str, stem: str, about: Mapping[str, str], figures: Mapping[str, go.Figure]) -> str:
-    """Return a section with one of the *figures* STEM-name, chosen by the reader: *about* is name -> button text."""
+    """Return a section with one of the figures STEM-NAME, and buttons that switch between them.
+
+    *about* maps each NAME to its button's text.
+    """
     shown = {name: word for name, word in about.items() if escape(f"{stem}-{name}") in figures}
     if not shown:
         return ""
-    first, safe = next(iter(shown)), escape(stem)
+    first = next(iter(shown))
+    safe = escape(stem)
     buttons = choice(stem, "what is shown", shown, first) if len(shown) > 1 else ""
     return section(title, "", place(safe, first, safe) + LINES, buttons)
 
@@ -142,14 +148,12 @@ def _convergence(figures: Mapping[str, go.Figure], plots: SweepPlots) -> str:
 
 def _table(table: pd.DataFrame, keys: Sequence[str]) -> str:
     measured = (name for name in SHOWN if name in table and table[name].notna().any())
-    columns = list(dict.fromkeys(("seed", *keys, *measured)))  # a seed may be swept, too
-    head = "".join(f'<th scope="col">{escape(column)}</th>' for column in columns)
-    rows = "".join(
-        "<tr>" + "".join(f"<td>{escape(_cell(name, row[name]))}</td>" for name in columns) + "</tr>"
-        for _, row in table.head(MAX_ROWS).iterrows()
-    )
+    columns = list(dict.fromkeys(("seed", *keys, *measured)))  # The seed may be a swept key.
+    rows = [
+        {escape(name): escape(_cell(name, row[name])) for name in columns} for _, row in table.head(MAX_ROWS).iterrows()
+    ]
     rest = f'<p class="note">The other {len(table) - MAX_ROWS} are in table.csv.</p>' if len(table) > MAX_ROWS else ""
-    return f'<div class="wide"><table><thead><tr>{head}</tr></thead><tbody>{rows}</tbody></table></div>{rest}'
+    return html_table(rows) + rest
 
 
 def _cell(name: str, value: Any) -> str:

@@ -1,28 +1,27 @@
-"""Speed-up and efficiency against a swept key: the gain over its smallest value, and its ratio to the added resources.
+"""Compute and draw speed-up and efficiency against a swept key.
 
-A run of equal steps per rank does more work on more ranks, so runs are compared by work per second. Times to the target
-are for equal achievements and compared directly. Both are compared seed by seed.
+The speed-up is the gain over the smallest value of the key; the efficiency is the speed-up divided
+by the growth of the resources. With equal steps per rank, more ranks do more work, so runs are
+compared by work per second. Runs that reach a target have equal results, so their times are
+compared directly. Speed-up and efficiency are computed seed by seed.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Any, Literal
 
 import numpy as np
 import pandas as pd
 import plotly.graph_objects as go
 
-from simcluster.errors import Problem, UsageError
+from simcluster.errors import UsageError
 from simcluster.lab.reports.figure_style import measure_axis, named, styled, titled
 from simcluster.lab.reports.sweeps.figures import MARK, draw_lines, known
 from simcluster.lab.reports.sweeps.lines import SweptLine, SweptScale, first_of, groups, others_than, scale_of
 from simcluster.runs.calls import SCRIPT
-from simcluster.runs.folder import size_of
-
-if TYPE_CHECKING:
-    from simcluster.runs.folder import RunFolder
+from simcluster.runs.folder import RunFolder, size_of
 
 DASHED = {"width": 1.5, "color": MARK, "dash": "dash"}
 
@@ -31,8 +30,10 @@ By = Literal["time_to_target_s", "elapsed_s"]
 
 @dataclass(frozen=True)
 class SpeedUps:
-    """For each of *lines*, the factor over its first place with a number; *ideal* is the proportional factor, None if
-    unknown. *cut* has a sentence if some lines are left out.
+    """The speed-ups: heights of *lines* are ratios to the value at the line's first known place.
+
+    *ideal* has the proportional factors, None if unknown. *cut* has a sentence if lines are left
+    out.
     """
 
     scale: SweptScale
@@ -43,7 +44,10 @@ class SpeedUps:
 
 
 def speed_ups(table: pd.DataFrame, keys: Sequence[str], runs: Sequence[RunFolder | None], x: str, by: By) -> SpeedUps:
-    """Raise UsageError if times of runs are not comparable: some were stopped by time, or samples are unknown."""
+    """Return the speed-ups of *runs*, the rows of *table*, against the key *x*.
+
+    Raise UsageError if runs are not comparable: they stop by time, or their samples are unknown.
+    """
     rates = [_work(run, by) / time_s if run and time_s else np.nan for run, time_s in zip(runs, table[by], strict=True)]
     rows = table.assign(nodes=_nodes(runs), rate=rates)
     scale, place = scale_of(table, x)
@@ -58,7 +62,7 @@ def speed_ups(table: pd.DataFrame, keys: Sequence[str], runs: Sequence[RunFolder
         ratios[ratios.isna().any(axis=1)] = np.nan
         lines.append(SweptLine(label, list(ratios.mean(axis=1)), list(ratios.min(axis=1)), list(ratios.max(axis=1))))
         sizes = part.groupby("place", sort=False)["nodes"].first()
-        grows = None  # no proportion to grow in
+        grows = None  # no proportional speed-up, unless the key counts nodes or is a number
         if by_nodes:
             grows = sizes.reindex(scale.places)
         elif not scale.is_category and min(scale.places) > 0:
@@ -69,7 +73,7 @@ def speed_ups(table: pd.DataFrame, keys: Sequence[str], runs: Sequence[RunFolder
 
 
 def counts_nodes(table: pd.DataFrame, runs: Sequence[RunFolder | None], x: str) -> bool:
-    """Whether the key *x* determines the number of nodes: each value has its number."""
+    """Return whether the key *x* determines the number of nodes, and the number varies."""
     rows = table.assign(nodes=_nodes(runs))
     return bool((rows.groupby(x, sort=False)["nodes"].nunique() == 1).all() and rows["nodes"].nunique() > 1)
 
@@ -79,38 +83,44 @@ def _nodes(runs: Sequence[RunFolder | None]) -> list[float]:
 
 
 def _work(run: RunFolder, by: By) -> float:
-    """Return the work of *run* in units comparable within a sweep: samples trained on, or 1 for reaching a target."""
+    """Return the amount of work of *run*, by which the speeds of a sweep's runs are compared.
+
+    It is the number of samples or epochs, or 1 if *by* is the time to the target.
+    """
     if by == "time_to_target_s":
         return 1.0
     if run.summary.get("algorithm") == SCRIPT:
         why = "this compares samples per second, and only a script knows its samples"
         works = "draw `simcluster figure SWEEP against y=elapsed_s`, or sweep with a target and by=time_to_target_s"
-        raise UsageError(Problem("by=elapsed_s", f"{why}; {works}", ""))
+        raise UsageError("by=elapsed_s", f"{why}; {works}", "")
     config: Mapping[str, Any] = run.config
     stop = config["stop"]
     if stop.get("time") is not None:
         expected = "runs that stop by steps or epochs, or a sweep with a target and by='time_to_target_s'"
-        raise UsageError(Problem("by", f"elapsed_s of runs that stop after {stop['time']}", expected))
+        raise UsageError("by", f"elapsed_s of runs that stop after {stop['time']}", expected)
     if "steps" not in stop:
-        return float(stop["epochs"])  # of all data, on any number of ranks
+        return float(stop["epochs"])  # An epoch has all samples, for any number of ranks.
     ranks = size_of(run.summary) - (config["algorithm"].get("server_trains") is False)
     size = config["workload"].get("batch_size", 1)
     return float(stop["steps"] * (sum(size.values()) if isinstance(size, Mapping) else ranks * size))
 
 
 def draw_speedup(found: SpeedUps) -> go.Figure:
-    """Draw the speed-up, with a dashed line for the proportional one."""
+    """Draw the speed-up, with a dashed line for a proportional speed-up."""
     axis = {"title": {"text": "speed-up"}, "rangemode": "tozero"}
-    if found.scale.is_logarithmic:  # proportion is a straight line
+    if found.scale.is_logarithmic:  # On two logarithmic axes, proportion is a straight line.
         axis |= measure_axis("speed-up", [*known(found.lines), *(n for line in found.ideal or [] for n in line)])
     ideal = max(found.ideal, key=lambda line: line[-1]) if found.ideal is not None else None
     return _drawn(found, found.lines, axis, ideal)
 
 
 def draw_efficiency(found: SpeedUps, x: str) -> go.Figure:
-    """Draw the speed-up over the proportional one. Raises UsageError if that is unknown."""
+    """Draw the speed-up divided by the proportional one.
+
+    Raise UsageError if the proportional speed-up is unknown.
+    """
     if found.ideal is None:
-        raise UsageError(Problem("x", x, "a key that changes the number of nodes, or one with numbers as values"))
+        raise UsageError("x", x, "a key that changes the number of nodes, or one with numbers as values")
     shares = []
     for line, ideal in zip(found.lines, found.ideal, strict=True):
         parts = (np.divide(numbers, ideal).tolist() for numbers in (line.means, line.lows, line.highs))

@@ -1,7 +1,8 @@
-"""A grid of winners over two swept keys: the colour of a cell is the best value of a third key there.
+"""Draw a grid over two swept keys, in which the colour of a cell is the best value of a third key.
 
-Each contender is represented by the best of its other swept settings, by the mean over seeds, and only if every seed
-got there. A cell is undecided if its seeds disagree on the winner.
+Each contender is represented by the best combination of its other swept settings, by mean over
+seeds, among those for which every seed has the measure. A cell is undecided if its seeds disagree
+on the winner.
 """
 
 from __future__ import annotations
@@ -19,17 +20,22 @@ from simcluster.lab.reports.figure_style import LINES, styled
 from simcluster.lab.reports.sweeps.lines import combination, said, scale_of, short
 
 FULL_LEAD = 2.0
-"""A lead by this factor or more has the full colour."""
+"""Least lead, as a factor, for which a cell has the full colour."""
 
-PALEST, UNDECIDED = 0.72, "#c3cad2"
+PALEST = 0.72
+"""Share of white in the palest colour, for the smallest lead."""
+
+UNDECIDED = "#c3cad2"
 INK = "#10151b"
 GREATEST_WINS = ("accuracy",)
 
 
 @dataclass(frozen=True)
 class Cell:
-    """*winner* is None if no contender got there. *lead* is its factor over the second, infinite if it is alone.
-    *is_clear*: it is first with every seed. *about* has all contenders in words.
+    """A cell of the grid; *winner* is None if no contender has the measure with every seed.
+
+    *lead* is the factor by which the winner beats the second, infinite if there is no second.
+    *is_clear* says whether the winner is first with every seed. *about* lists all contenders.
     """
 
     winner: str | None
@@ -39,6 +45,10 @@ class Cell:
 
 
 def _cell(rows: pd.DataFrame | None, of: str, by: str, others: Sequence[str]) -> Cell:
+    """Return the cell for *rows*: the values of *of*, ranked by the measure *by*.
+
+    Each value is represented by its best combination of the keys *others*.
+    """
     best: dict[str, pd.Series] = {}
     for name, part in rows.groupby(of, sort=False) if rows is not None else ():
         tried = [
@@ -62,7 +72,9 @@ def _cell(rows: pd.DataFrame | None, of: str, by: str, others: Sequence[str]) ->
         for seed in first.index
     ]
     means = first.mean(), second.mean()
-    lead = max(means) / min(means) if min(means) > 0 else (1.0 if means[0] == means[1] else np.inf)
+    lead = 1.0 if means[0] == means[1] else np.inf
+    if min(means) > 0:
+        lead = max(means) / min(means)
     return Cell(str(first.name), float(lead), all(ahead), "<br>".join(map(escape, lines)))
 
 
@@ -71,7 +83,7 @@ def _cost(number: float, by: str) -> float:
 
 
 def draw_winners(table: pd.DataFrame, keys: Sequence[str], x: str, y: str, of: str, by: str) -> go.Figure:
-    """Draw the grid: stronger for a larger lead, grey if seeds disagree, empty if no contender got there."""
+    """Draw the grid: a larger lead has a stronger colour; a cell is grey if its seeds disagree."""
     across, up = (list(scale_of(table, key)[1]) for key in (x, y))
     others = [key for key in keys if key not in (x, y, of)]
     parts = dict(list(table.groupby([y, x], sort=False)))
@@ -95,7 +107,7 @@ def draw_winners(table: pd.DataFrame, keys: Sequence[str], x: str, y: str, of: s
 def _add(
     figure: go.Figure, columns: list[str], rows: list[str], cells: list[list[Cell | None]], name: str, colour: str
 ) -> None:
-    """Add the cells of one winner and its entry in the legend; nothing if it wins nowhere."""
+    """Add the cells that *name* won and its entry in the legend; do nothing if there are none."""
     if not any(cell for row in cells for cell in row):
         return
 
@@ -105,9 +117,13 @@ def _add(
     def text(cell: Cell) -> str:
         if not cell.is_clear:
             return "\N{ALMOST EQUAL TO}"
-        return "only" if np.isinf(cell.lead) else f"{cell.lead:.{2 if cell.lead < 10 else 0}f}\N{MULTIPLICATION SIGN}"
+        if np.isinf(cell.lead):
+            return "only"
+        digits = 2 if cell.lead < 10 else 0
+        return f"{cell.lead:.{digits}f}\N{MULTIPLICATION SIGN}"
 
-    # With as much white as still tells it apart: opaque, since what is written on it must be readable.
+    # Mix with white instead of making cells translucent, so that their text is readable on any
+    # page.
     pale = [round(part + (255 - part) * PALEST) for part in hex_to_rgb(colour)]
     figure.add_trace(
         go.Heatmap(

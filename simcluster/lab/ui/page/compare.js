@@ -9,7 +9,7 @@ const touch = window.matchMedia("(pointer: coarse)").matches;
 let plotly = null;
 
 function loaded() {
-  // 5 MB, once it is needed
+  // Load plotly.js (5 MB) only when it is needed.
   plotly ||= new Promise((done, failed) => {
     const script = element("script");
     script.src = "/static/plotly.js";
@@ -25,7 +25,7 @@ function draw(place, figure, label, curves) {
   layout.font = { ...layout.font, color: colour("--ink") };
   layout.hoverlabel = { bgcolor: colour("--card"), bordercolor: colour("--line"), font: { color: colour("--ink") } };
   if (typeof curves.log === "boolean" && label.startsWith("loss")) layout.yaxis = withScale(layout.yaxis, curves.log && canBeLog(figure.data));
-  if (touch) layout.dragmode = false; // a finger that scrolls must not zoom
+  if (touch) layout.dragmode = false; // A finger that scrolls must not zoom.
   place.setAttribute("role", "img");
   place.setAttribute("aria-label", label);
   Plotly.react(place, smoothedTraces(figure.data, curves.weight), layout, { responsive: true, displayModeBar: false });

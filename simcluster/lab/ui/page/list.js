@@ -1,4 +1,4 @@
-// The runs and sweeps of the folder, with filters; those that are ticked can be compared.
+// The runs and sweeps of the folder, with filters; ticked ones can be compared.
 import { $, element, number, seconds, size, table } from "./dom.js";
 import { address, ask, heading, link, query, repeat } from "./ui.js";
 
@@ -47,7 +47,7 @@ export function showList(root, under) {
   const matches = (row) => (!filters.state || row.state === filters.state) && (!filters.algorithm || row.algorithm === filters.algorithm)
     && (!filters.topology || row.topology === filters.topology)
     && [row.id, row.swept, row.name, row.algorithm, row.topology, row.backend].join(" ").toLowerCase().includes(filters.text.trim().toLowerCase());
-  // without what the other columns say; its title has the whole path
+  // Leave out parts that other columns show; the title has the whole path.
   const short = (row) => row.id.slice(under ? under.length + 1 : 0).replace(`-${String(row.algorithm).replace(":", "_")}-${row.backend}-seed${row.seed}`, "");
   function tick(row) {
     const box = element("input");

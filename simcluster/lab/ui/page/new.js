@@ -1,4 +1,4 @@
-// The form that starts a run or a sweep, and those that it has started.
+// The form that starts a run or a sweep, and the list of started ones.
 import { element } from "./dom.js";
 import { address, ask, heading, link, repeat } from "./ui.js";
 
@@ -121,7 +121,7 @@ export function showNew(root, options) {
     });
   }).catch((error) => { problems.textContent = error.message; problems.hidden = false; form.append(problems); });
   async function settled(id) {
-    // opens the run once it is one; a request that is refused says why, next to the form
+    // Open the run once it has started; show the problems of a refused request next to the form.
     for (;;) {
       const found = await ask(`/api/run?${new URLSearchParams({ id })}`);
       if (found.child && found.child.code === 2) throw Object.assign(new Error("refused"), { problems: found.child.lines });

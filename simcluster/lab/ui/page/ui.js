@@ -1,4 +1,4 @@
-// The page: an address after # chooses a view, which draws into the content and may ask again every second.
+// The page: the address after # chooses a view, which draws the content and may refresh it every second.
 import { $, element } from "./dom.js";
 import { login } from "./login.js";
 import { showList } from "./list.js";
@@ -10,7 +10,7 @@ const POLL_MS = 1000, HIDDEN_MS = 10000;
 let leave = () => {};
 
 export async function ask(path, content) {
-  // the answer of this service; raises an error with all problems
+  // Return the answer of this service; throw an error with all problems.
   const how = content === undefined ? {} : { method: "POST", headers: { "Content-Type": "application/json" }, body: JSON.stringify(content) };
   let answer;
   try {
@@ -41,7 +41,7 @@ export function link(text, to, classes) {
   return made;
 }
 export function repeat(draw) {
-  // calls draw now and every second until this view is left
+  // Call draw now, and every second until the reader leaves this view.
   let timer = 0, left = false;
   const turn = async () => {
     let goesOn = true;

@@ -1,4 +1,4 @@
-"""Conservation: every message and contribution is accounted for, once and not too late."""
+"""Checks of conservation: every message and contribution is counted exactly once, and in time."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from simcluster.lab.verify.verdict import CheckFailed, NotClaimed, expect, liste
 
 
 def messages(subject: Subject) -> str:
-    """Check that all messages arrive, and that none pile up unread."""
+    """Check that all messages arrive, and that unread ones do not pile up."""
     size = max(subject.sizes)
     short = subject.run(size, uneven=True).ended(f"N = {size}")
     steps = short.plan.steps
@@ -29,7 +29,7 @@ def messages(subject: Subject) -> str:
 
 
 def contributions(subject: Subject) -> str:
-    """Check pushed = applied + rejected + in flight, in an even and an uneven run."""
+    """Check that pushed = applied + rejected + in flight, with equal nodes and with a slower one."""
     if subject.claim.contributions is None:
         raise NotClaimed("no account of contributions is claimed")
     for size, uneven in product(subject.several or subject.sizes, (False, True)):
@@ -41,7 +41,7 @@ def contributions(subject: Subject) -> str:
 
 
 def staleness(subject: Subject) -> str:
-    """Check that on equal nodes nothing is staler than claimed."""
+    """Check that, on equal nodes, no contribution is staler than the claim allows."""
     if subject.claim.staleness_bound is None:
         raise NotClaimed("no bound is claimed")
     most = 0.0
@@ -58,13 +58,19 @@ def staleness(subject: Subject) -> str:
 
 
 def sums(subject: Subject) -> str:
-    """Check the accumulator of steps and shards: each contribution once, late and double ones refused, none kept."""
-    size, steps, shards = 3, 4, 2
-    accumulator, said = Accumulator(size), []
+    """Check the accumulator of contributions by step and shard.
+
+    It must add each contribution once, reject late and duplicate ones, and keep none at the end.
+    """
+    size = 3
+    steps = 4
+    shards = 2
+    accumulator = Accumulator(size)
+    said = []
     for step, shard in product(range(1, steps + 1), range(shards)):
         for rank in reversed(range(size)):
             accumulator.add(step, shard, rank, torch.tensor(float(10 * step + rank)))
-            said.append(accumulator.add(step, shard, rank, torch.tensor(1e6)))  # once more
+            said.append(accumulator.add(step, shard, rank, torch.tensor(1e6)))  # duplicate
         total = float(accumulator.take(step, shard))
         expect(total == 30 * step + 3, f"step {step} of shard {shard} sums to {total:g}, not to {30 * step + 3}")
         said.append(accumulator.add(step, shard, 0, torch.tensor(1e6)))  # too late
@@ -76,7 +82,7 @@ def sums(subject: Subject) -> str:
 
 
 def balance(subject: Subject, done: RunResult) -> str:
-    """Describe what does not add up in a run, if anything."""
+    """Describe which counts of the run *done* do not add up; "" if all do."""
     if done.taken > done.sent:
         return f"{done.taken} messages received and {done.sent} sent"
     if subject.claim.contributions is None:

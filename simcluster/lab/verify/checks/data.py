@@ -1,4 +1,4 @@
-"""Checks of the ranks' data: disjoint and complete shards, equal batch sizes, equal numbers of batches."""
+"""Checks of the ranks' data: disjoint and complete shards, equal batch sizes and step counts."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ from simcluster.workloads import Batch, Samples, Workload, quadratic
 from simcluster.workloads.data.partition import Indices
 
 LOOKED_AT = 1024
-"""Number of samples dealt out to see who gets them."""
+"""Limit on the number of samples that the check distributes to the ranks."""
 
 
 def shards(subject: Subject) -> str:
-    """Check that each sample belongs to one rank, and that ranks with unequal shards take equally many steps."""
+    """Check that each sample is on one rank, and that unequal shards give equally many steps."""
     samples = subject.model.train_samples
     model = replace(subject.model, train=samples.first(LOOKED_AT))
     for size in subject.several:
@@ -30,7 +30,7 @@ def shards(subject: Subject) -> str:
 
 
 def _ledger(model: Workload, size: int, seed: int) -> str:
-    """Describe samples that the batches show at no rank or at several."""
+    """Describe a batch of a wrong size, or samples on several ranks or none; "" if all is well."""
     owners: Counter[bytes] = Counter()
     for rank in range(size):
         shard_size = model.replica(rank, size, seed, 1).shard_size
@@ -50,11 +50,12 @@ def _ledger(model: Workload, size: int, seed: int) -> str:
 
 
 def _kinds(samples: Samples | Batch) -> set[bytes]:
+    """Return the distinct samples, each as bytes."""
     return {b"".join(part.numpy().tobytes() for part in parts) for parts in zip(*samples.tensors, strict=True)}
 
 
 def _uneven_steps(size: int) -> str:
-    """Describe unequal numbers of steps of ranks with unequal shards."""
+    """Describe how ranks with unequal shards differ in their number of steps; "" if they do not."""
 
     def deal(targets: npt.NDArray[np.generic], parts: int, rng: np.random.Generator) -> list[Indices]:
         cuts = [16 * (part + 1) * (part + 2) // 2 for part in range(parts - 1)]  # shards of 16, 32, 48, ...
@@ -66,7 +67,7 @@ def _uneven_steps(size: int) -> str:
 
 
 def clipping(subject: Subject) -> str:
-    """Check that a step with too large a gradient equals the step with the clipped gradient."""
+    """Check that a gradient over the limit takes the same step as the clipped gradient."""
     limit = 1e-3
     plain, clipped = (replace(subject.model, clip_norm=norm).replica(0, 1, subject.seed, 1) for norm in (None, limit))
     gradients = [torch.ones_like(parameter) for parameter in plain.parameters]

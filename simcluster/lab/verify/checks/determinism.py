@@ -1,5 +1,8 @@
-"""The same experiment and seed give the same bits: twice here, with another PYTHONHASHSEED, and on two backends if the
-result does not depend on arrival; else both backends keep the same laws.
+"""Checks of determinism: the same experiment and seed give the same bits.
+
+A run is repeated in this process and in a process with another PYTHONHASHSEED. Both backends must
+give the same bits if the result does not depend on the order of arrival; otherwise both must keep
+the same laws.
 """
 
 from __future__ import annotations
@@ -24,6 +27,7 @@ LIMIT_S = 120.0
 
 
 def determinism(subject: Subject) -> str:
+    """Check that a run repeats itself to the bit, and that another seed gives another trace."""
     request = subject.request(uneven=True)
     where = f"N = {request.size}"
     first, second = subject.runner.run(request).ended(where), subject.run(uneven=True, again=1)
@@ -42,7 +46,7 @@ def determinism(subject: Subject) -> str:
 
 
 def draws(subject: Subject) -> str:
-    """Check that what a rank draws from the global generators depends on the seed and on the rank alone."""
+    """Check that a rank's draws from the global generators depend only on the seed and the rank."""
     request = subject.request()
     with seeded(seed_sequence(request.seed, "another state of this process")):
         other = subject.runner.plan(request).workload.digests
@@ -51,7 +55,8 @@ def draws(subject: Subject) -> str:
     numbers = _drawn(subject.run(drawing=everybody))
     with seeded(seed_sequence(request.seed, "another state of this process")):
         again = _drawn(subject.run(drawing=everybody, again=1))
-    where, drawers = f"N = {request.size}", [rank for rank, found in enumerate(numbers) if found]
+    where = f"N = {request.size}"
+    drawers = [rank for rank, found in enumerate(numbers) if found]
     if not drawers:
         raise NotClaimed(f"{where}: no rank records a step, at which it would draw")
     for rank in drawers:
@@ -66,13 +71,13 @@ def draws(subject: Subject) -> str:
 
 
 def _drawn(done: RunResult) -> list[list[list[tuple[int, float]]]]:
-    """Return what each rank has drawn, by generator."""
+    """Return each rank's draws, grouped by generator."""
     found = done.ended(f"N = {len(done.nodes)}").metrics()
     return [[own[name] for name in DRAWN if name in own] for own in found]
 
 
 def _digests(done: RunResult) -> str:
-    """Return everything that must be equal, as one line."""
+    """Return one line with the digests that must be equal in two runs."""
     return json.dumps([done.trace_sha256, [node.weights_sha256 for node in done.nodes]])
 
 
@@ -82,10 +87,13 @@ def _what_differs(first: RunResult, second: RunResult) -> str:
 
 
 def _elsewhere(document: str) -> str:
-    """Return the digests of the experiment in a separate process."""
+    """Run the experiment *document* in a process with another PYTHONHASHSEED.
+
+    Return its digests or, if the process fails, the reason.
+    """
     hash_seed = "1" if os.environ.get("PYTHONHASHSEED") != "1" else "2"
     try:
-        done = subprocess.run(  # this interpreter, with a module of ours
+        done = subprocess.run(  # Its only arguments are this package's own.
             [sys.executable, "-m", "simcluster.lab.verify.checks.determinism"],
             input=document,
             env={**os.environ, "PYTHONHASHSEED": hash_seed},
@@ -99,6 +107,10 @@ def _elsewhere(document: str) -> str:
 
 
 def backends(subject: Subject) -> str:
+    """Check that both backends give the same bits.
+
+    If the result depends on the order of arrival, check that both keep the same laws.
+    """
     if len(subject.backends) < 2:
         raise NotClaimed(f"only asked for on {subject.backends[0]}")
     order_free = subject.claim.order_free
@@ -118,7 +130,7 @@ def backends(subject: Subject) -> str:
 
 
 def _difference(_: Subject, simulated: RunResult, real: RunResult) -> str:
-    """Describe a difference between runs that must be equal."""
+    """Describe the first difference between two runs that must be equal; "" if there is none."""
     for mine, other in zip(simulated.nodes, real.nodes, strict=True):
         if mine.weights_sha256 != other.weights_sha256:
             return f"rank {mine.rank} has other weights on sockets than in the simulator"
@@ -131,13 +143,14 @@ def _difference(_: Subject, simulated: RunResult, real: RunResult) -> str:
 
 
 def _broken_law(subject: Subject, _: RunResult, real: RunResult) -> str:
-    """Describe a law that an asynchronous run on sockets breaks."""
+    """Describe a law that the run on sockets breaks; "" if the run keeps all laws."""
     if wrong := balance(subject, real):
         return wrong
     before, after = loss_before_and_after(real)
     return "" if after < before else f"on sockets the loss goes from {before:.4g} to {after:.4g}"
 
 
-if __name__ == "__main__":  # run the experiment on standard input, and print its digests
+if __name__ == "__main__":
+    # In the other process: run the experiment on standard input, and print its digests.
     use_one_thread()
     print(_digests(run_plan(read_experiment(json.load(sys.stdin), backend="sim"))))

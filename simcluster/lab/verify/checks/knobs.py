@@ -1,4 +1,4 @@
-"""Every setting has an effect: on the trace of events, or on the weights."""
+"""Check that every setting has an effect, on the trace of events or on the weights."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ NAME = "every setting changes something"
 
 
 def knobs(subject: Subject) -> Iterator[Check]:
-    """Yield one line per setting."""
+    """Yield one line of the table for each setting."""
     if not subject.several:
         yield Check(NAME, "not claimed", "one rank alone shows nothing")
         return
@@ -34,6 +34,7 @@ def knobs(subject: Subject) -> Iterator[Check]:
 
 
 def _check(subject: Subject, name: str, hint: Any) -> str:
+    """Check that another value of the setting *name*, which has the type *hint*, has an effect."""
     usual = subject.complete_settings()[name]
     if name in subject.claim.variants:
         claimed = subject.claim.variants[name]
@@ -48,7 +49,7 @@ def _check(subject: Subject, name: str, hint: Any) -> str:
         try:
             changed = subject.run(size, settings=with_it, uneven=variant.uneven)
         except UsageError:
-            continue  # no value that it may have
+            continue  # The guessed value is invalid: try the next.
         plain = subject.run(size, settings=given, uneven=variant.uneven)
         on = f"N = {size}{', one node slower' if variant.uneven else ''}"
         expect(not (plain.error or changed.error), f"{on}, {shown(with_it)}: {plain.failure or changed.failure}")
@@ -64,7 +65,7 @@ def _check(subject: Subject, name: str, hint: Any) -> str:
 
 
 def other_values(hint: Any, usual: Any) -> list[Any]:
-    """Return other values of a setting of this type, whatever it means; some may be invalid."""
+    """Return values other than *usual* for a setting of the type *hint*; some may be invalid."""
     origin = get_origin(hint)
     if origin is Annotated:
         kind, *notes = get_args(hint)

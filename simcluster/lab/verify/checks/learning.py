@@ -1,4 +1,4 @@
-"""Learning: the loss falls, every parameter is trained on some rank, and replicas that should agree do."""
+"""Checks of learning: the loss falls, every parameter is trained, and replicas agree if claimed."""
 
 from __future__ import annotations
 
@@ -11,12 +11,13 @@ from simcluster.lab.verify.subject import Subject
 from simcluster.lab.verify.verdict import NotClaimed, expect, listed
 
 LAYERS = '{"name": "mnist_mlp", "hidden": 12, "batch_size": 8, "learning_rate": 0.05}'
-"""A model with more than one parameter."""
+"""A workload for `arrives`, with a model of several parameters."""
 JUDGED = 256
-"""Number of samples in a loss."""
+"""Limit on the number of samples for which a loss is evaluated."""
 
 
 def learns(subject: Subject) -> str:
+    """Check that rank 0's loss falls."""
     size = max(subject.sizes)
     done = subject.run(size).ended(f"N = {size}")
     before, after = loss_before_and_after(done)
@@ -25,10 +26,11 @@ def learns(subject: Subject) -> str:
 
 
 def arrives(subject: Subject) -> str:
-    """Check that every rank trains some parameters, and that each parameter is trained somewhere."""
+    """Check that every rank trains a parameter, and that every parameter is trained on a rank."""
     size = subject.middle
     done = subject.run(size, workload="" if subject.claim.workload else LAYERS).ended(f"N = {size}")
-    born, names = done.plan.workload.replica(0, size, done.plan.seed, 1).snapshot(), names_of(done.plan)
+    born = done.plan.workload.replica(0, size, done.plan.seed, 1).snapshot()
+    names = names_of(done.plan)
     moved = [
         [not torch.equal(mine, initial) for mine, initial in zip(weights, born, strict=True)] if weights else []
         for weights in done.weights
@@ -42,7 +44,7 @@ def arrives(subject: Subject) -> str:
 
 
 def agree(subject: Subject) -> str:
-    """Check that final replicas agree to the bit, if claimed."""
+    """Check that all ranks end with the same bits, if that is claimed."""
     if not subject.claim.replicas_agree:
         raise NotClaimed("it is not claimed that they do")
     for size in subject.several:
@@ -53,8 +55,9 @@ def agree(subject: Subject) -> str:
 
 
 def loss_before_and_after(done: RunResult) -> tuple[float, float]:
-    """Return rank 0's loss before and after, on held-out samples, or else on training samples."""
-    workload, after = done.plan.workload, done.weights[0]
+    """Return rank 0's loss before and after the run, on held-out samples if there are any."""
+    workload = done.plan.workload
+    after = done.weights[0]
     if after is None:
         return 0.0, float("inf")
     samples = workload.test_samples or workload.train_samples

@@ -1,4 +1,4 @@
-"""Equalities: N ranks compute what one process computes, and pairs of settings or algorithms give the same weights."""
+"""Checks of equal results: with a reference in one process, and between settings or algorithms."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ from simcluster.workloads import train_alone
 
 MOMENTUM_AND_CLIPPING = {"learning_rate": 0.05, "momentum": 0.9, "clip_norm": 0.5}
 ITS_WORKLOADS = ("mnist_mlp", "gpt")
-"""The workloads that have these settings, the default first."""
+"""The workloads with the settings MOMENTUM_AND_CLIPPING; the first one is the default."""
 
 
 def alone(subject: Subject) -> str:
-    """Check that one rank trains like one process, or like its reference."""
+    """Check that one rank trains like one process, or as its reference says."""
     if 1 not in subject.sizes:
         raise NotClaimed(f"it is for {listed(subject.sizes)} ranks")
     done = subject.run(1).ended("one rank fails")
@@ -35,7 +35,7 @@ def alone(subject: Subject) -> str:
 
 
 def joined(subject: Subject) -> str:
-    """Check that every rank in the reference ends like one process, for every N."""
+    """Check that each rank ends with the weights of the reference, for every world size."""
     if subject.is_claimed and subject.claim.reference is None:
         raise NotClaimed("no reference is claimed")
     runs: list[tuple[int, Settings]] = [(size, {}) for size in subject.several]
@@ -47,7 +47,8 @@ def joined(subject: Subject) -> str:
         found = _distances(done, _reference(subject, done))
         far = [rank for rank, distance in enumerate(found) if distance > subject.rounding]
         if far:
-            apart, on = f"{max(found):.2g} apart", f"on rank {listed(far)}"
+            apart = f"{max(found):.2g} apart"
+            on = f"on rank {listed(far)}"
             if subject.is_claimed:
                 raise CheckFailed(f"{where}: {apart} from its reference {on}; rounding is {subject.rounding:g}")
             raise NotClaimed(f"{where}: {apart} from one process on the joined batches {on}, and nothing is claimed")
@@ -60,7 +61,7 @@ def joined(subject: Subject) -> str:
 
 
 def tuned(subject: Subject) -> str:
-    """Check the same with stateful optimizers and a limit on the gradient."""
+    """Check the final weights against the reference, with momentum and clipped gradients."""
     if subject.claim.reference is None:
         raise NotClaimed("no reference is claimed")
     name = subject.claim.workload or ITS_WORKLOADS[0]
@@ -68,7 +69,8 @@ def tuned(subject: Subject) -> str:
         raise NotClaimed(f"it is for {name} only")
     done = subject.run(workload=as_json({**workload_block(name), **MOMENTUM_AND_CLIPPING}))
     expect(done.error is None, done.failure)
-    distances, size = _distances(done, _reference(subject, done)), len(done.nodes)
+    distances = _distances(done, _reference(subject, done))
+    size = len(done.nodes)
     if not distances:
         raise NotClaimed(f"its reference says nothing of {size} ranks")
     told = f"N = {size}, {name} with momentum 0.9 and clip_norm 0.5: {max(distances):.1g} apart"
@@ -76,7 +78,7 @@ def tuned(subject: Subject) -> str:
 
 
 def identities(subject: Subject) -> Iterator[Check]:
-    """Yield one line per claimed identity."""
+    """Yield one line of the table for each claimed identity."""
     if not subject.claim.identities:
         yield Check("identity", "not claimed", "no identity is claimed")
     for identity in subject.claim.identities:
@@ -84,6 +86,7 @@ def identities(subject: Subject) -> Iterator[Check]:
 
 
 def _equal(subject: Subject, identity: Identity) -> str:
+    """Check one identity at all world sizes for which it is claimed."""
     told = f"with {shown(identity.settings)} = {identity.other}"
     if identity.other_settings:
         told += f" with {shown(identity.other_settings)}"
@@ -107,7 +110,10 @@ def _equal(subject: Subject, identity: Identity) -> str:
 
 
 def _other(subject: Subject, identity: Identity, size: int, where: str) -> list[Tensor]:
-    """Return rank 0's weights on the other side. Raises CheckFailed, with *where*, if there are none."""
+    """Return rank 0's weights on the other side of *identity*.
+
+    Raise CheckFailed, with *where*, if the other algorithm's run fails.
+    """
     request = subject.request(size)
     if identity.other == "one process":
         return train_alone(subject.model, size, request.seed, request.steps)
@@ -118,13 +124,17 @@ def _other(subject: Subject, identity: Identity, size: int, where: str) -> list[
 
 
 def _reference(subject: Subject, done: RunResult) -> Weights:
-    """Return the expected weights of rank 0, 1, ..."""
-    plan, size = done.plan, len(done.nodes)
+    """Return the expected weights of rank 0, 1, ...
+
+    They are the reference's weights or, without a reference, those of one process.
+    """
+    plan = done.plan
+    size = len(done.nodes)
     if subject.claim.reference is None:
         return [train_alone(plan.workload, size, plan.seed, plan.steps)] * size
     return subject.claim.reference(plan.workload, size, plan.seed, plan.steps, plan.algorithm_settings)
 
 
 def _distances(done: RunResult, expected: Weights) -> list[float]:
-    """Return the distance of each rank's weights from the expected ones."""
+    """Return the distance of each rank's weights from the *expected* weights."""
     return [far_apart(done.weights[rank] or [], weights) for rank, weights in enumerate(expected)]

@@ -1,4 +1,4 @@
-"""Mistakes that leave a run that looks well: the warnings of simcluster.runs.doubts, as laws."""
+"""Checks for mistakes in runs that look fine: the warnings of simcluster.runs.doubts, as laws."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from simcluster.runs.doubts import IN_PLACE, NO_STEP, NO_TIME, NOT_AWAITED, NOT_
 
 
 def work(subject: Subject) -> str:
-    """Check that all work is done by a node's device, in time that counts."""
+    """Check that all work is done in node.compute, so that it takes time on the node's device."""
     _none_of(subject, (OUTSIDE, NO_TIME, IN_PLACE))
     size = max(subject.sizes)
     device_s = sum(node.compute_s for node in subject.run(size).nodes)
@@ -31,13 +31,13 @@ def finite(subject: Subject) -> str:
 
 
 def awaited(subject: Subject) -> str:
-    """Check that no coroutine is thrown away."""
+    """Check that every coroutine is awaited."""
     _none_of(subject, (NOT_AWAITED,))
     return f"N = {listed(subject.sizes)}: every coroutine is awaited"
 
 
 def recorded(subject: Subject) -> str:
-    """Check that steps are recorded, and that they change weights."""
+    """Check that steps are recorded, and that they change the weights."""
     _none_of(subject, (NO_STEP, UNTRAINED))
     size = max(subject.sizes)
     steps = max(node.steps for node in subject.run(size).nodes)
@@ -45,7 +45,7 @@ def recorded(subject: Subject) -> str:
 
 
 def apart(subject: Subject) -> str:
-    """Check that ranks with their own copies of the user's modules end as those that share one."""
+    """Check that the result is the same if each rank has its own copy of the user's modules."""
     if "path" not in subject.algorithm:
         raise NotClaimed("it is one of the library's algorithms, which have no state at module level")
     size = max(subject.sizes)
@@ -69,7 +69,7 @@ def _alike(one: RunResult, other: RunResult) -> bool:
 
 
 def _none_of(subject: Subject, kinds: Collection[str]) -> None:
-    """Raise CheckFailed with the first warning of *kinds*, or if a run fails without one."""
+    """Raise CheckFailed if a run has a warning of *kinds*, or fails."""
     for size in subject.sizes:
         done = subject.run(size)
         found = [row["text"] for row in done.doubts if row["kind"] in kinds]

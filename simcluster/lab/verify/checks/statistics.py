@@ -1,4 +1,4 @@
-"""Running statistics: the model that stands for the run has those of all ranks' batches, not of its own."""
+"""Check that the final model's running statistics come from all ranks' batches."""
 
 from __future__ import annotations
 
@@ -14,13 +14,16 @@ from simcluster.runs.summary import LOSS
 
 STEPS = 60
 NEAR = 0.75
-"""Limit on the distance from the mean of all, relative to that of rank 0's own samples."""
+"""Limit on the distance from rank 0's running mean to the mean of all samples.
+
+It is relative to the distance from the mean of rank 0's own samples to the mean of all samples.
+"""
 
 WORKLOAD = as_json({"path": f"{Path(__file__).parent.parent / 'running_mean.py'}:running_mean"})
 
 
 def travel(subject: Subject) -> str:
-    """Check that rank 0 ends with about the mean of all ranks' running statistics, where their samples differ."""
+    """Check that rank 0's running mean is near the mean of all ranks' samples."""
     size = subject.middle
     plan = subject.runner.plan(subject.request(size, workload="", steps=STEPS))
     if facts_of(plan.algorithm).running == "none":
@@ -32,7 +35,8 @@ def travel(subject: Subject) -> str:
     if not done.sent:
         raise NotClaimed("it sends nothing")
     _, loss = done.metrics()[0][LOSS][-1]
-    apart, own = loss**0.5, SPREAD * (1 - 1 / size)
+    apart = loss**0.5
+    own = SPREAD * (1 - 1 / size)
     told = (
         f"N = {size}, {STEPS} steps: rank 0's running mean is {apart:.3g} from that of all samples, its own {own:.3g}"
     )

@@ -1,4 +1,4 @@
-"""Faults: the declared outcomes occur, and every run ends."""
+"""Checks of faults: declared outcomes occur, and every run ends."""
 
 from __future__ import annotations
 
@@ -23,13 +23,16 @@ QUICK = (
     "long cut of a worker",
 )
 ON_SOCKETS = ("crash of a worker", "short hang")
-"""Faults to try on real nodes, where each takes seconds."""
+"""Names of the faults that are also tried on real nodes, where each takes seconds."""
 UNTIL = {"ends well": "1.5 s", "goes on": "3.5 s", "fails": "30 s"}
-"""Time limits of runs on real nodes."""
+"""Outcome -> time limit of a run on real nodes."""
 
 
 def survives(subject: Subject) -> Iterator[Check]:
-    """Yield one line per fault with a declared outcome; without declarations, check that a crash makes no rank hang."""
+    """Yield one line of the table for each fault with a declared outcome.
+
+    If the claim declares none, only check that no rank hangs after a crash.
+    """
     if SIZE not in subject.sizes:
         yield Check("fault", "not claimed", f"faults need {SIZE} ranks, which were not requested")
     elif not subject.claim.outcomes:
@@ -55,7 +58,7 @@ def _as_declared(subject: Subject, name: str, expected: Outcome) -> str:
 
 
 def outcome_of(done: RunResult) -> str:
-    """Return the outcome as a `simcluster.lab.verify.claim.Outcome`, or what else happened."""
+    """Return the outcome of *done*: an `Outcome`, "never ends" or "breaks"."""
     if done.error is None:
         return "goes on" if done.lost else "ends well"
     if isinstance(done.error, PeerLost):

@@ -1,12 +1,12 @@
-"""Checks that an algorithm sends exactly the bytes of its formula, over any network, and that tensors arrive as sent:
-exactly, to the quantisation error, or in the mean.
+"""Checks of messages: bytes match the formula, any network works, and tensors arrive as sent.
+
+A compressed tensor may arrive with a quantisation error, or may be exact only in the mean.
 """
 
 from __future__ import annotations
 
 from functools import lru_cache
 from itertools import product
-from typing import Final
 
 import torch
 from torch import Tensor
@@ -23,17 +23,18 @@ from simcluster.rng import NodeRandom, torch_stream
 
 SENDS = 100
 NEAR = 0.4
-"""Limit on the error of the mean of a repeatedly sent vector, relative to its length.
+"""Limit on the error of the mean over many sends of a vector, relative to the vector's length.
 
-The smallest message sends one of 8 numbers: if random, its error is sqrt(7 / 100) = 0.26; if the largest with error
-feedback, at most 8 / 100.
+The smallest compressed message has one of 8 numbers. If this number is chosen at random, the
+expected error is sqrt(7 / 100) = 0.26; if it is the largest, with error feedback, the error is at
+most 8 / 100.
 """
 
-SHAPES: Final[tuple[Shape, ...]] = ("star", "line", "ring", "complete")
+SHAPES: tuple[Shape, ...] = ("star", "line", "ring", "complete")
 
 
 def formula(subject: Subject) -> str:
-    """Check the tensor bytes that all ranks send against the formula."""
+    """Check that all ranks together send as many tensor bytes as the formula says."""
     if subject.claim.payload_bytes is None:
         raise NotClaimed("no formula is claimed")
     told: list[str] = []
@@ -42,12 +43,14 @@ def formula(subject: Subject) -> str:
         replica = done.plan.workload.replica(0, size, done.plan.seed, 1)
         if replica.running and facts_of(done.plan.algorithm).running != "none":
             raise NotClaimed("the model has running statistics, which travel with some of the messages")
-        steps, parameters = done.plan.steps, replica.parameters
+        steps = done.plan.steps
+        parameters = replica.parameters
         if sum(parameter.numel() for parameter in parameters) % size:
             continue
         model = sum(parameter.nbytes for parameter in parameters)
         expected = subject.claim.payload_bytes(size, model, steps, done.plan.algorithm_settings)
-        where, sent = f"N = {size} on {backend}, {steps} steps of {model} B", done.tensor_bytes
+        where = f"N = {size} on {backend}, {steps} steps of {model} B"
+        sent = done.tensor_bytes
         expect(sent == expected, f"{where}: {sent} B sent, {expected} by the formula")
         told.append(f"{expected} B")
     if not told:
@@ -56,7 +59,10 @@ def formula(subject: Subject) -> str:
 
 
 def networks(subject: Subject) -> str:
-    """Check a line, a ring, a star and a complete network: the same weights, or at least a run that learns."""
+    """Check networks of all SHAPES: the weights must be equal on each, and the loss must fall.
+
+    Weights may differ between shapes if the result depends on the order of arrival.
+    """
     size = next((size for size in (4, 3, 2) if size in subject.sizes), max(subject.sizes))
     star = subject.run(size).ended(f"N = {size} on a star")
     same = True
@@ -71,7 +77,7 @@ def networks(subject: Subject) -> str:
 
 
 def disconnected(subject: Subject) -> str:
-    """Check that an unreachable node is reported before anything runs."""
+    """Check that a node without a path to the others is reported instead of waited for."""
     size = max(subject.sizes)
     if size < 2:
         raise NotClaimed("one rank alone is always connected")
@@ -86,7 +92,10 @@ def disconnected(subject: Subject) -> str:
 
 
 def compressors(subject: Subject) -> str:
-    """Check every kind of compression that the algorithm supports."""
+    """Check the mean error of every kind of compression.
+
+    The check applies if the algorithm has the setting *compression*.
+    """
     settings = settings_of(subject.runner.plan(subject.request()).algorithm)
     if "compression" not in [setting.name for setting in settings]:
         raise NotClaimed("it has no setting called compression")
@@ -100,7 +109,7 @@ def compressors(subject: Subject) -> str:
 
 @lru_cache(maxsize=64)
 def how_far_off(kind: str, seed: int) -> tuple[float, str]:
-    """Return (the largest relative error, the vector that has it)."""
+    """Return (largest relative error with compression *kind*, name of the vector with it)."""
     normal = torch.randn(2, 4, generator=torch_stream(seed, "hard to compress"))
     vectors = {
         "a normal vector": normal,
@@ -108,10 +117,12 @@ def how_far_off(kind: str, seed: int) -> tuple[float, str]:
         "a vector of equal numbers": torch.full((2, 4), 3.0),
     }
     found = [(_off(kind, vector, seed), name) for name, vector in vectors.items()]
+    # NaN counts as infinite: max() would otherwise depend on the order.
     return max(found, key=lambda one: one[0] if one[0] == one[0] else float("inf"))
 
 
 def _off(kind: str, vector: Tensor, seed: int) -> float:
+    """Return the error of the mean of SENDS sends of *vector*, relative to its length."""
     codec = Codec(kind, NodeRandom(seed, "n0"), "law", [vector])
     total = torch.zeros_like(vector, dtype=torch.float64)
     for _ in range(SENDS):

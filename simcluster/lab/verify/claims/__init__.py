@@ -1,4 +1,4 @@
-"""The claims about our algorithms: one file per family, in which each `Claim` has the algorithm's name in capitals."""
+"""Claims about built-in algorithms, in a file per family; a `Claim` is named after its algorithm."""
 
 from simcluster.algorithms import ALGORITHMS
 from simcluster.lab.verify.claim import Claim
@@ -8,6 +8,6 @@ FAMILIES = (data_parallel, model_parallel, parameter_server, local_steps, diloco
 
 
 def claim_about(algorithm: str) -> Claim | None:
-    """Return the claim about one of our algorithms; None if *algorithm* is none of them."""
+    """Return the claim about a built-in algorithm; None if *algorithm* is not built in."""
     found = [vars(family).get(algorithm.upper()) for family in FAMILIES if algorithm in ALGORITHMS]
     return next((claim for claim in found if claim is not None), None)

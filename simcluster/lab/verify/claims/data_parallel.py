@@ -1,4 +1,4 @@
-"""Claims about data-parallel algorithms: the loop over ranks and batches, in one process."""
+"""Claims about data-parallel algorithms; references loop over ranks and batches in one process."""
 
 from __future__ import annotations
 
@@ -12,20 +12,24 @@ from torch import Tensor
 from simcluster.collectives import flatten, unflatten
 from simcluster.lab.verify.claim import Claim, Identity, Settings, Variant, Weights
 from simcluster.lab.verify.faults import REFORMED, TOGETHER
-from simcluster.lab.verify.naive import born, models_sent, rounds, vector
+from simcluster.lab.verify.naive import born, mean, models_sent, rounds, vector
 from simcluster.lab.verify.verdict import NotClaimed
 from simcluster.workloads import Replica, Workload
 
 
 def all_reduce_dp(workload: Workload, size: int, seed: int, steps: int, settings: Settings) -> Weights:
-    """One model: the mean gradient of all ranks' batches, applied *staleness* steps late; no compression."""
+    """Return the weights of a model that applies all ranks' mean gradients *staleness* steps late.
+
+    Nothing is compressed.
+    """
     replicas = born(workload, size, seed, steps)
-    alone, under_way = replicas[0], deque[list[Tensor]]()
+    alone = replicas[0]
+    under_way = deque[list[Tensor]]()
     streams = [replica.batches() for replica in replicas]
     for _ in range(rounds(steps, settings["accumulate"])):
         of_ranks = [list(islice(stream, settings["accumulate"])) for stream in streams]
         gradients = [alone.loss_and_gradients(batch)[1] for batches in of_ranks for batch in batches]
-        under_way.append([sum(parts[1:], start=parts[0]) / len(parts) for parts in zip(*gradients, strict=True)])
+        under_way.append([mean(parts) for parts in zip(*gradients, strict=True)])
         if len(under_way) > settings["staleness"]:
             alone.apply(under_way.popleft())
     for late in under_way:
@@ -34,7 +38,7 @@ def all_reduce_dp(workload: Workload, size: int, seed: int, steps: int, settings
 
 
 def all_reduce_dp_bytes(size: int, model_bytes: int, steps: int, settings: Settings) -> int:
-    """Models sent by all ranks together: in every all-reduce, and in the initial broadcast, if there is one."""
+    """Return the bytes that all ranks send: all all-reduces, and the initial broadcast if any."""
     first = size - 1 if settings["initial_weights"] == "broadcast" else 0
     return (rounds(steps, settings["accumulate"]) * models_sent(size, settings) + first) * model_bytes
 
@@ -87,16 +91,17 @@ ALL_REDUCE_DP = Claim(
 
 
 def zero(workload: Workload, size: int, seed: int, steps: int, settings: Settings) -> Weights:
-    """Plain data parallelism: nothing is sharded."""
+    """Return the weights of plain data parallelism, in which nothing is sharded."""
     return all_reduce_dp(workload, size, seed, steps, {**settings, "accumulate": 1})
 
 
 def zero_bytes(size: int, model_bytes: int, steps: int, settings: Settings) -> int:
-    """(N_d - 1)/N_d models from each of N_d ranks in every reduce-scatter and every all-gather.
+    """Return the bytes that all ranks send.
 
-    Stages 0 to 2: one of each per step. Stage 3: a second all-gather. The first forward pass needs none, since all
-    ranks have drawn the same weights; instead the whole model is gathered at the end, and before if it is to be
-    evaluated.
+    Each of N_d ranks sends (N_d - 1)/N_d models in every reduce-scatter and every all-gather. In
+    each step, stages 0 to 2 have one of each, and stage 3 has a second all-gather. The first
+    forward pass needs none, since all ranks have drawn the same weights; instead, the whole model
+    is gathered at the end. It is also gathered before each evaluation.
     """
     if settings["reduce"] not in ("ring", "direct") or settings["gather"] not in ("ring", "broadcast"):
         raise NotClaimed("no formula for these schedules; there is one for ring, direct and broadcast")
@@ -147,25 +152,31 @@ ZERO = Claim(
 
 
 def one_bit_adam(workload: Workload, size: int, seed: int, steps: int, settings: Settings) -> Weights:
-    """Adam on the mean gradient; then on momenta that are sent as signs, to and from the owner of each chunk."""
+    """Return the weights of Adam on the mean gradient.
+
+    After the warm-up, the second moment is fixed, and the ranks' momenta are reduced to signs.
+    """
     replicas = born(workload, size, seed, steps)
     alone = replicas[0]
     like = vector(alone)
     m, v = torch.zeros_like(like), torch.zeros_like(like)
     pieces = _pieces(alone, size)
-    residuals = [torch.zeros_like(like).double() for _ in range(size + 1)]  # of each rank, and of the owners
-    beta1, beta2, warmup = settings["beta1"], settings["beta2"], settings["warmup"]
+    # rank -> the error that its signs have left so far; the last entry is for the owners of chunks
+    residuals = [torch.zeros_like(like).double() for _ in range(size + 1)]
+    beta1 = settings["beta1"]
+    beta2 = settings["beta2"]
+    warmup = settings["warmup"]
     for step, batches in enumerate(zip(*(replica.batches() for replica in replicas), strict=True), start=1):
         gradients = [flatten(alone.loss_and_gradients(batch)[1]) for batch in batches]
         if step <= warmup:
-            mean = sum(gradients[1:], start=gradients[0]) / size
-            v = v * beta2 + mean.square() * (1 - beta2)
-            m = m * beta1 + mean * (1 - beta1)
+            gradient = mean(gradients)
+            v = v * beta2 + gradient.square() * (1 - beta2)
+            m = m * beta1 + gradient * (1 - beta1)
         else:
             momenta = [m * beta1 + gradient * (1 - beta1) for gradient in gradients]
             if size > 1:
                 momenta = [_signs(own, pieces, residual) for own, residual in zip(momenta, residuals[:-1], strict=True)]
-            m = sum(momenta[1:], start=momenta[0]) / size
+            m = mean(momenta)
             m = _signs(m, pieces, residuals[-1]) if size > 1 else m
         root = (v / (1 - beta2 ** min(step, warmup))).sqrt() + settings["epsilon"]
         step_of_each = torch.where(v > 0, m / (1 - beta1**step) / root, torch.zeros_like(m))
@@ -174,7 +185,10 @@ def one_bit_adam(workload: Workload, size: int, seed: int, steps: int, settings:
 
 
 def _pieces(replica: Replica, size: int) -> list[int]:
-    """Return the lengths of the pieces with separate scales: each tensor's part in one rank's chunk."""
+    """Return the lengths of the pieces that have a scale each.
+
+    A piece is the part of one tensor in one rank's chunk.
+    """
     owners = torch.cat(
         [torch.full((parameter.numel(),), number) for number, parameter in enumerate(replica.parameters)]
     )
@@ -184,7 +198,10 @@ def _pieces(replica: Replica, size: int) -> list[int]:
 
 
 def _signs(given: Tensor, pieces: Sequence[int], residual: Tensor) -> Tensor:
-    """Return the sign of each number times its piece's mean magnitude; *residual* is added first and then updated."""
+    """Return the sign of each number times its piece's mean magnitude, with error feedback.
+
+    *residual* is the error so far: it is added to the numbers, and then updated.
+    """
     whole = given.double() + residual
     parts = torch.split(whole.to(given.dtype), list(pieces))
     sent = torch.cat([torch.where(part >= 0, 1.0, -1.0).to(part.dtype) * part.abs().mean() for part in parts])

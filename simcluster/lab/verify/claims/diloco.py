@@ -1,4 +1,4 @@
-"""Claims about DiLoCo and its kin, and their references without messages."""
+"""Claims about DiLoCo and related algorithms, and their references without messages."""
 
 from __future__ import annotations
 
@@ -13,6 +13,7 @@ from simcluster.lab.verify.naive import (
     account,
     born,
     ended,
+    mean,
     models_sent,
     outer_sgd,
     overwrite,
@@ -25,7 +26,10 @@ from simcluster.workloads import Workload
 
 
 def diloco(workload: Workload, size: int, seed: int, steps: int, settings: Settings) -> Weights:
-    """Replicas train from theta; torch's own Nesterov moves theta along the mean of their changes."""
+    """Return the weights of replicas that train from theta, and then from each new theta.
+
+    torch's own Nesterov moves theta along the mean of the replicas' changes.
+    """
     replicas = born(workload, size, seed, steps)
     batches = [replica.batches() for replica in replicas]
     theta, step = outer_sgd(vector(replicas[0]), settings["outer_learning_rate"], settings["outer_momentum"])
@@ -75,16 +79,24 @@ DILOCO = Claim(
 
 
 def due(step: int, steps: int, p: int, settings: Settings) -> bool:
-    """Whether fragment *p* of P starts to synchronise at *step*: fragments are offset by p/P of H."""
+    """Return whether the synchronisation of fragment *p* starts at *step*.
+
+    With P fragments and an interval of H steps, the offset of a fragment is p/P of H.
+    """
     H, P = settings["interval"], settings["fragments"]
     return step == steps or (step + p * H // P) % H == 0
 
 
 def streaming_diloco(workload: Workload, size: int, seed: int, steps: int, settings: Settings) -> Weights:
-    """Replicas train in parallel; a fragment's result is held back until its overlap has passed."""
+    """Return the weights of replicas that train in parallel and synchronise one fragment at a time.
+
+    The result for a fragment is applied *overlap* steps after its synchronisation starts.
+    """
     replicas = born(workload, size, seed, steps)
     batches = [replica.batches() for replica in replicas]
-    P, tau, alpha = settings["fragments"], settings["overlap"], settings["blend"]
+    P = settings["fragments"]
+    tau = settings["overlap"]
+    alpha = settings["blend"]
     outer = [
         outer_sgd(piece, settings["outer_learning_rate"], settings["outer_momentum"])
         for piece in vector(replicas[0]).tensor_split(P)
@@ -109,14 +121,14 @@ def streaming_diloco(workload: Workload, size: int, seed: int, steps: int, setti
                 end(p, alpha)
             if turn:
                 moved = [outer[p][0] - vector(replica).tensor_split(P)[p] for replica in replicas]
-                under_way[p] = step, sum(moved[1:], moved[0]) / size
+                under_way[p] = step, mean(moved)
                 if step == steps or tau == 0:
                     end(p, 0.0 if step == steps else alpha)
     return ended(replicas)
 
 
 def streaming_diloco_bytes(size: int, model: int, steps: int, settings: Settings) -> int:
-    # Fragments have equal size.
+    # Fragments have equal sizes, so each synchronisation sends 1/P of the model.
     turns = sum(due(step, steps, p, settings) for step in range(1, steps + 1) for p in range(settings["fragments"]))
     return models_sent(size, settings) * turns * model // int(settings["fragments"])
 
@@ -160,7 +172,7 @@ STREAMING_DILOCO = Claim(
 def delayed_nesterov(
     theta: Tensor, arrivals: Sequence[Tensor], epsilon: float, beta: float, N: int, c: float
 ) -> list[Tensor]:
-    """Return theta after each of *arrivals*, step by step as in the paper."""
+    """Return theta after each of *arrivals*, computed step by step as in the paper."""
     m = gathered = torch.zeros_like(theta)
     after = []
     for t, delta in enumerate(arrivals):
@@ -176,11 +188,16 @@ def delayed_nesterov(
 
 
 def async_diloco(workload: Workload, size: int, seed: int, steps: int, settings: Settings) -> Weights:
-    """One rank alone, with sequential updates; with more ranks the order of arrival decides."""
+    """Return the weights of one rank with sequential updates.
+
+    Return none for more ranks, since their order of arrival decides the result.
+    """
     if size > 1:
         return []
     (replica,) = born(workload, 1, seed, steps)
-    batches, theta, arrivals = replica.batches(), vector(replica), list[Tensor]()
+    batches = replica.batches()
+    theta = vector(replica)
+    arrivals = list[Tensor]()
     N = settings["delay"] or 1
     for _ in range(0, steps, settings["interval"]):
         overwrite(replica, theta)

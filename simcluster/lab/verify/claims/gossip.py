@@ -1,4 +1,4 @@
-"""Claims about gossip: the loop over W and all ranks' models, in one process."""
+"""Claims about gossip; the references loop over W and all ranks' models in one process."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from simcluster.workloads import Replica, Workload
 
 
 def d_psgd(workload: Workload, size: int, seed: int, steps: int, settings: Settings) -> Weights:
-    """X <- W X - eta G, or X <- W (X - eta G)."""
+    """Return the weights after steps X <- W X - eta G, or X <- W (X - eta G)."""
     graph = overlay_of(settings["overlay"], size, seed)
     replicas = born(workload, size, seed, steps)
     for number, gradients in enumerate(gradients_of(replicas)):
@@ -37,7 +37,10 @@ def _mix(matrix: Matrix, replicas: Sequence[Replica]) -> None:
 
 
 def d_psgd_bytes(size: int, model_bytes: int, steps: int, settings: Settings) -> int:
-    """A model over every edge in every round, and a ring all-reduce whenever all take the mean."""
+    """Return the bytes that all ranks send.
+
+    They are a model over every directed edge in every round, and a ring all-reduce for each mean.
+    """
     graph = overlay_of(settings["overlay"], size, seed=0)
     edges = sum(len(graph.receivers(rank, number)) for number in range(steps) for rank in range(size))
     every = int(settings["consensus_every"])
@@ -76,13 +79,20 @@ D_PSGD = Claim(
 
 
 def ad_psgd_bytes(size: int, model_bytes: int, steps: int, settings: Settings) -> int:
-    """Each asking rank sends a model per step and gets one back; with output "mean", a ring all-reduce at the end."""
+    """Return the bytes that all ranks send.
+
+    In every step, each asking rank sends a model and gets one. A final mean takes a ring
+    all-reduce.
+    """
     asked = steps * len(overlay_of(settings["overlay"], size, seed=0).asking) if size > 1 else 0
     return 2 * asked * model_bytes + (2 * (size - 1) * model_bytes if settings["output"] == "mean" else 0)
 
 
 def ad_psgd_matrix(size: int, number: int, settings: Settings) -> Matrix:
-    """Average one pair half and half: each asking rank with each of its partners in turn; identity for all others."""
+    """Return the matrix that averages one pair of ranks.
+
+    From round to round, the pairs of asking ranks take turns.
+    """
     graph = overlay_of(settings["overlay"], size, seed=0)
     pairs = [(a, b) for a in sorted(graph.asking) for b in graph.neighbours(a) if b not in graph.asking]
     matrix = np.eye(size)
@@ -92,23 +102,26 @@ def ad_psgd_matrix(size: int, number: int, settings: Settings) -> Matrix:
     return matrix
 
 
-# Pairs are drawn and depend on timing, so no simple loop is equivalent.
+# There is no reference: partners are random and depend on timing, so no simple loop is equivalent.
 AD_PSGD = Claim(
     paper="Lian et al. 2018 (ICML), algorithm 1 and section 3",
     order_free=False,
     variants={"overlay": "star", "output": "mean"},
     payload_bytes=ad_psgd_bytes,
     mixing=ad_psgd_matrix,
-    # A restarted rank rejoins: its requests are answered, and it is asked again once it answers.
+    # A restarted rank rejoins: the others answer it, and ask it again once it answers.
     outcomes={**REFORMED, **APART},
 )
 
 LOPSIDED = {"kind": "edges", "edges": [[0, 1], [1, 2], [2, 0], [0, 2]], "directed": True}
-"""Three ranks; rank 0 has more edges out than in."""
+"""An overlay of three ranks, in which rank 0 has more outgoing than incoming edges."""
 
 
 def sgp(workload: Workload, size: int, seed: int, steps: int, settings: Settings) -> Weights:
-    """X <- P (X - eta G(Z)), w <- P w, Z = X / w."""
+    """Return the weights Z after steps X <- P (X - eta G(Z)), w <- P w, Z = X / w.
+
+    With the output "mean", return the mean of X instead.
+    """
     graph = overlay_of(settings["overlay"], size, seed)
     replicas = born(workload, size, seed, steps)
     x = [replica.snapshot() for replica in replicas]
@@ -150,7 +163,7 @@ SGP = Claim(
 
 
 def gradient_tracking(workload: Workload, size: int, seed: int, steps: int, settings: Settings) -> Weights:
-    """Y <- W Y + G - G_old, X <- W X - eta Y."""
+    """Return the weights X after steps Y <- W Y + G - G_old, X <- W X - eta Y."""
     graph = overlay_of(settings["overlay"], size, seed)
     replicas = born(workload, size, seed, steps)
     y = [[torch.zeros_like(tensor) for tensor in replica.parameters] for replica in replicas]
@@ -170,7 +183,11 @@ def gradient_tracking(workload: Workload, size: int, seed: int, steps: int, sett
 
 
 def gradient_tracking_bytes(size: int, model_bytes: int, steps: int, settings: Settings) -> int:
-    """Weights and estimates: twice D-PSGD's traffic per round, and as much as D-PSGD whenever all take the mean."""
+    """Return the bytes that all ranks send.
+
+    A round takes twice the bytes of D-PSGD, for weights and for estimates; a mean takes the same
+    bytes as in D-PSGD.
+    """
     rounds = d_psgd_bytes(size, model_bytes, steps, {**settings, "consensus_every": 0, "output": "local"})
     return rounds + d_psgd_bytes(size, model_bytes, steps, settings)
 
@@ -189,7 +206,10 @@ TOP = {"kind": "top_k", "fraction": 0.25, "error_feedback": False}
 
 
 def choco_sgd(workload: Workload, size: int, seed: int, steps: int, settings: Settings) -> Weights:
-    """X <- X - eta G, X^ <- X^ + Q(X - X^), X <- X + gamma (W - I) X^; for a Q that is not random."""
+    """Return the weights X after steps with a deterministic compression Q.
+
+    A step is X <- X - eta G, X^ <- X^ + Q(X - X^), X <- X + gamma (W - I) X^.
+    """
     correction = overlay_of(settings["overlay"], size, seed).matrix() - np.eye(size)
     replicas = born(workload, size, seed, steps)
     copies = [replica.snapshot() for replica in replicas]

@@ -12,16 +12,32 @@ from torch import Tensor
 from simcluster.collectives import flatten, unflatten
 from simcluster.lab.verify.claim import Claim, Identity, Settings, Weights
 from simcluster.lab.verify.faults import REFORMED, SERVED
-from simcluster.lab.verify.naive import account, born, ended, gradients_of, models_sent, overwrite, rounds, vector, walk
+from simcluster.lab.verify.naive import (
+    account,
+    born,
+    ended,
+    gradients_of,
+    mean,
+    models_sent,
+    overwrite,
+    rounds,
+    vector,
+    walk,
+)
 from simcluster.rng import numpy_stream
 from simcluster.workloads import Workload, train_alone
 
 
 def local_sgd(workload: Workload, size: int, seed: int, steps: int, settings: Settings) -> Weights:
-    """FedAvg as published: chosen ranks train from the common weights; their weighted mean is the next model."""
+    """Return the weights of FedAvg as published.
+
+    In each round, chosen ranks train from the common weights, and the weighted mean of their
+    weights is the next model.
+    """
     replicas = born(workload, size, seed, steps)
     batches = [replica.batches() for replica in replicas]
-    number, weighted = max(round(settings["participation"] * size), 1), settings["weighting"] == "samples"
+    number = max(round(settings["participation"] * size), 1)
+    weighted = settings["weighting"] == "samples"
     for first in range(0, steps, settings["interval"]):
         drawn = numpy_stream(seed, "shared", "local_sgd", str(first)).permutation(size)[:number]
         for rank, replica in enumerate(replicas):
@@ -32,9 +48,9 @@ def local_sgd(workload: Workload, size: int, seed: int, steps: int, settings: Se
                     pass
         weights = torch.tensor([float(replicas[rank].shard_size) if weighted else 1.0 for rank in drawn]).double()
         reached = torch.stack([vector(replicas[rank]) for rank in drawn])
-        mean = (weights / weights.sum()).to(reached.dtype) @ reached
+        middle = (weights / weights.sum()).to(reached.dtype) @ reached
         for replica in replicas:
-            overwrite(replica, mean)
+            overwrite(replica, middle)
     return ended(replicas)
 
 
@@ -72,7 +88,7 @@ LOCAL_SGD = Claim(
 
 
 def shared_at(step: int, length: int, seed: int, fraction: float) -> np.ndarray[tuple[int], np.dtype[np.bool_]]:
-    """Return which of *length* coordinates are averaged at *step*: a binomial number of them, all equally likely."""
+    """Return a mask of the coordinates to average at *step*, each with probability *fraction*."""
     stream = numpy_stream(seed, "shared", "sparta", str(step))
     number = stream.binomial(length, fraction)
     mask = np.zeros(length, dtype=np.bool_)
@@ -81,17 +97,20 @@ def shared_at(step: int, length: int, seed: int, fraction: float) -> np.ndarray[
 
 
 def sparta(workload: Workload, size: int, seed: int, steps: int, settings: Settings) -> Weights:
-    """Replicas train in parallel; the coordinates of a common mask are averaged."""
+    """Return the weights of replicas that train in parallel.
+
+    After each step, the coordinates of a mask that all ranks share are averaged.
+    """
     replicas = born(workload, size, seed, steps)
     batches = [replica.batches() for replica in replicas]
     for step in range(1, steps + 1):
         for rank, replica in enumerate(replicas):
             walk(replica, batches[rank], 1)
         all_weights = [vector(replica) for replica in replicas]
-        mean = sum(all_weights[1:], all_weights[0]) / size
-        mask = torch.from_numpy(shared_at(step, len(mean), seed, settings["fraction"]))
+        middle = mean(all_weights)
+        mask = torch.from_numpy(shared_at(step, len(middle), seed, settings["fraction"]))
         for replica, weights in zip(replicas, all_weights, strict=True):
-            overwrite(replica, torch.where(mask, mean, weights))
+            overwrite(replica, torch.where(mask, middle, weights))
     return ended(replicas)
 
 
@@ -109,7 +128,7 @@ SPARTA = Claim(
 
 
 def waves(size: int) -> list[Tensor]:
-    """Return the orthonormal DCT-II basis, cosine by cosine."""
+    """Return the orthonormal DCT-II basis of *size* dimensions, one vector per frequency."""
     basis = []
     for frequency in range(size):
         wave = [math.cos(math.pi * frequency * (2 * place + 1) / (2 * size)) for place in range(size)]
@@ -131,7 +150,11 @@ def fast_components(m: Tensor, basis: Sequence[Tensor], k: int) -> Tensor:
 
 
 def demo(workload: Workload, size: int, seed: int, steps: int, settings: Settings) -> Weights:
-    """Every rank removes the fast components from its momentum, and all step along their mean or its signs."""
+    """Return the weights of ranks that share only the fast components of their momentum.
+
+    Each rank removes these components from its momentum. All ranks step along their mean, or along
+    the signs of the mean.
+    """
     replicas = born(workload, size, seed, steps)
     basis = waves(settings["chunk"])
     momenta: list[Tensor | None] = [None] * size
@@ -142,7 +165,7 @@ def demo(workload: Workload, size: int, seed: int, steps: int, settings: Setting
             m = gradient if before is None else settings["momentum"] * before + gradient
             shared.append(fast_components(m, basis, settings["top_k"]))
             momenta[rank] = m - shared[-1]
-        Q = sum(shared[1:], shared[0]) / size
+        Q = mean(shared)
         direction = Q.sign() if settings["update"] == "sign" else Q
         for replica in replicas:
             replica.apply(unflatten(direction, replica.parameters))
@@ -163,13 +186,17 @@ DEMO = Claim(
 
 
 def easgd(workload: Workload, size: int, seed: int, steps: int, settings: Settings) -> Weights:
-    """Elastic forces, all at once or one after another; the asynchronous form has a reference for one rank only."""
+    """Return the weights under elastic forces, which act all at once or one after another.
+
+    For the asynchronous form, return weights only if there is one rank.
+    """
     if size == 1:
         return [train_alone(workload, 1, seed, steps)]
     if settings["form"] == "asynchronous":
         return []
     replicas = born(workload, size, seed, steps)
-    centre, alpha = vector(replicas[0]), settings["beta"] / size
+    centre = vector(replicas[0])
+    alpha = settings["beta"] / size
     for step, all_gradients in enumerate(gradients_of(replicas), start=1):
         meets = step % settings["interval"] == 0 or step == steps
         met = centre
@@ -186,7 +213,8 @@ def easgd(workload: Workload, size: int, seed: int, steps: int, settings: Settin
 
 
 def easgd_bytes(size: int, model: int, steps: int, settings: Settings) -> int:
-    # Asynchronous: weights up and a force down; synchronous: a ring; round-robin: the centre to the next. Alone: none.
+    # Asynchronous: a worker sends its weights and gets a force. Synchronous: a ring all-reduce.
+    # Round-robin: the centre goes to the next rank. One rank alone sends nothing.
     times = {"asynchronous": 2 * (size - 1), "synchronous": 2 * (size - 1), "round_robin": size if size > 1 else 0}
     return times[settings["form"]] * rounds(steps, settings["interval"]) * model
 

@@ -1,4 +1,4 @@
-"""Claims about split models: one process on the joined batches of all ranks, wherever the model is cut."""
+"""Claims about split models: wherever the model is split, the result is that of one process."""
 
 from __future__ import annotations
 
@@ -8,7 +8,10 @@ from simcluster.workloads import Workload, train_alone
 
 
 def pipeline(workload: Workload, size: int, seed: int, steps: int, settings: Settings) -> Weights:
-    """One process without layers; only rank 0 has all weights."""
+    """Return the weights of one process that trains the whole model.
+
+    The other ranks have none: only rank 0 has all weights at the end.
+    """
     return [train_alone(workload, size, seed, steps)]
 
 
@@ -56,7 +59,7 @@ TENSOR_PARALLEL = Claim(
         Identity({}, "tensor_parallel", {"gather_interval": 1}, exact=True, why="gathering only looks"),
     ),
     outcomes=TOGETHER,
-    # 84 heads and 336 columns: other world sizes are refused.
+    # The world size must divide the 84 heads and 336 columns.
     workload="gpt",
     sizes=(1, 2, 3, 4, 7),
 )

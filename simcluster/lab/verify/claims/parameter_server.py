@@ -1,15 +1,19 @@
-"""Claims about parameter servers, and their references that do not depend on arrival."""
+"""Claims about parameter servers; there are references if the order of arrival does not matter."""
 
 from __future__ import annotations
 
 from simcluster.lab.verify.claim import Claim, Identity, Settings, Variant, Weights
 from simcluster.lab.verify.faults import SERVED
-from simcluster.lab.verify.naive import account, born, ended, gradients_of, rounds, up_and_down, walk
+from simcluster.lab.verify.naive import account, born, ended, gradients_of, mean, rounds, up_and_down, walk
 from simcluster.workloads import Workload, train_alone
 
 
 def one_worker(workload: Workload, size: int, seed: int, steps: int, settings: Settings) -> Weights:
-    """One rank alone trains ordinarily; so does one worker that pulls every time from a server that does not train."""
+    """Return the weights of ordinary training in one process.
+
+    The process is one rank alone, or the only worker of a server that does not train. Return none
+    in other cases.
+    """
     if size == 1:
         return [train_alone(workload, 1, seed, steps)]
     if size > 2 or settings["server_trains"] or settings.get("pull_interval", 1) > 1:
@@ -20,16 +24,21 @@ def one_worker(workload: Workload, size: int, seed: int, steps: int, settings: S
 
 
 def edp_bytes(size: int, model_bytes: int, steps: int, settings: Settings) -> int:
-    """Gradients up with every batch, weights down for some of them; or weights up and down once per round."""
+    """Return the bytes that all ranks send.
+
+    They are a gradient per worker and step, and the weights per worker and pull; or weights in both
+    directions per worker and round, if the setting *push* is "weights".
+    """
     if settings["push"] == "weights":
         return 2 * (size - 1) * rounds(steps, settings["pull_interval"]) * model_bytes
     return sync_ps_bytes(size, model_bytes, steps, settings)
 
 
 def edp_staleness(size: int, settings: Settings) -> float:
-    """Between a pull and its push, every other rank may push twice: one round ends, and another begins.
+    """Return the largest staleness on equal nodes.
 
-    Gradients pushed without a pull in between are staler, by the number of pushes meanwhile.
+    Between a pull and its push, every other rank may push in two rounds. Gradients that
+    are pushed without a new pull are staler by the number of pushes in the meantime.
     """
     rounds_apart = 1 if settings["push"] == "weights" else settings["pull_interval"]
     return 2.0 * (size - 1) * rounds_apart
@@ -62,13 +71,16 @@ EDP = Claim(
 
 
 def sync_ps(workload: Workload, size: int, seed: int, steps: int, settings: Settings) -> Weights:
-    """The server steps with the mean gradient; then every worker moves towards it, or takes a step by itself."""
+    """Return the weights of a server that steps with the mean gradient, and of its workers.
+
+    At a step with a pull, every worker moves towards the server; at others, it steps by itself.
+    """
     replicas = born(workload, size, seed, steps)
     server, workers = replicas[0], replicas[1:]
     trained = replicas if settings["server_trains"] else workers
     share = settings.get("polyak", 1.0)
     for step, gradients in enumerate(gradients_of(trained), start=1):
-        server.apply([sum(parts[1:], start=parts[0]) / len(parts) for parts in zip(*gradients, strict=True)])
+        server.apply([mean(parts) for parts in zip(*gradients, strict=True)])
         for worker, own in zip(workers, gradients[len(trained) - len(workers) :], strict=True):
             if step % settings.get("pull_interval", 1):
                 worker.apply(own)
@@ -79,7 +91,11 @@ def sync_ps(workload: Workload, size: int, seed: int, steps: int, settings: Sett
 
 
 def sync_ps_bytes(size: int, model_bytes: int, steps: int, settings: Settings) -> int:
-    """A gradient up every step, weights down at the steps with a pull."""
+    """Return the bytes that all ranks send.
+
+    They are each worker's gradient at every step, and the weights to each worker at every step with
+    a pull.
+    """
     pulls: int = steps // settings["pull_interval"]
     return (size - 1) * (steps + pulls) * model_bytes
 
@@ -115,7 +131,10 @@ SYNC_PS = Claim(
 
 
 def k_sync(workload: Workload, size: int, seed: int, steps: int, settings: Settings) -> Weights:
-    """With the default, K = P, the synchronous server."""
+    """Return the synchronous server's weights for the default K = P.
+
+    Return none for other values, for which timing decides the result.
+    """
     if settings["k"] is None and not settings["batch"]:
         return sync_ps(workload, size, seed, steps, settings)
     return []
@@ -147,7 +166,10 @@ K_SYNC = Claim(
 
 
 def k_async(workload: Workload, size: int, seed: int, steps: int, settings: Settings) -> Weights:
-    """All ranks together, each once per step; or one after another."""
+    """Return the synchronous server's weights for the default K = P.
+
+    For other values, return those of ordinary training if there is only one worker.
+    """
     if settings["k"] is None and not settings["batch"]:
         return sync_ps(workload, size, seed, steps, settings)
     return one_worker(workload, size, seed, steps, settings)
@@ -172,7 +194,10 @@ K_ASYNC = Claim(
 
 
 def ssp(workload: Workload, size: int, seed: int, steps: int, settings: Settings) -> Weights:
-    """With a bound of 0, a barrier; above, the result depends on timing."""
+    """Return the synchronous server's weights for a staleness bound of 0, which is a barrier.
+
+    For larger bounds, timing decides the result, unless there is only one worker.
+    """
     if settings["staleness"] == 0:
         return sync_ps(workload, size, seed, steps, settings)
     return one_worker(workload, size, seed, steps, settings)

@@ -1,1 +1,1 @@
-"""The pages that serve a model, held to their laws."""
+"""The laws of the programs that serve a model, and checks of these laws."""

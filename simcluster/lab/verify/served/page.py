@@ -1,4 +1,4 @@
-"""A page that serves a model, as it is checked: its nodes, its requests, and the oracle of their tokens."""
+"""A serving program under test: its nodes, its requests, and the expected tokens."""
 
 from __future__ import annotations
 
@@ -6,7 +6,6 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import Final
 
 import torch
 
@@ -15,14 +14,13 @@ from simcluster.experiment.run import run
 from simcluster.lab.verify.probe import TENSOR_BYTES, CountingTransport
 from simcluster.lab.verify.verdict import CheckFailed
 from simcluster.lm.engine.limits import EngineLimits
-from simcluster.lm.models.decoder import SequencePart
+from simcluster.lm.engine.sampling import sampled
 from simcluster.lm.models.model_file import ModelFile
+from simcluster.lm.models.model_share import SequencePart
 from simcluster.lm.models.open import open_model
-from simcluster.lm.models.sampling import sampled
 from simcluster.lm.plan.placements import Kind
 from simcluster.lm.plan.shape import ModelShape
 from simcluster.lm.request import Request, Sampling
-from simcluster.lm.serving.on_cluster import shape_of_architecture
 from simcluster.lm.serving.program import answer, prepare
 from simcluster.lm.serving.run import ServingResult, answer_all
 from simcluster.lm.serving.setup import PlacementLayout, Setup
@@ -33,16 +31,19 @@ from simcluster.transport import Transport
 
 __all__ = ["PAGES", "PROGRAM", "Page", "answer_counted", "prepare"]
 
-PAGES: Final[Mapping[str, Kind]] = {"generate": "pipeline", "generate_tensor": "tensor", "serve_replicas": "replicas"}
-"""A page, and the placement that it serves."""
+PAGES: Mapping[str, Kind] = {"generate": "pipeline", "generate_tensor": "tensor", "serve_replicas": "replicas"}
+"""Name of a serving program -> the kind of placement on which it serves."""
 
 LAYERS, HEADS = 6, 6
-SIZES: Final[Mapping[Kind, Sequence[int]]] = {"pipeline": range(1, LAYERS + 1), "tensor": (1, 2, 3, 6)}
-"""World sizes with a layer, or an equal share of the heads, for every node; replicas have none."""
+SIZES: Mapping[Kind, Sequence[int]] = {"pipeline": range(1, LAYERS + 1), "tensor": (1, 2, 3, 6)}
+"""Kind of placement -> world sizes at which every node has a layer, or an equal share of the heads.
 
-MODEL: Final = {"name": "gpt", "layers": LAYERS, "width": 48, "heads": HEADS, "context": 64}
-SHAPE: Final = ModelShape("small", LAYERS, 48, 12, 12, 4, 96, 480, True, 2.0)
-DEVICE: Final = {
+Serving replicas have no limit.
+"""
+
+MODEL = {"name": "gpt", "layers": LAYERS, "width": 48, "heads": HEADS, "context": 64}
+SHAPE = ModelShape("small", LAYERS, 48, 12, 12, 4, 96, 480, True, 2.0)
+DEVICE = {
     "flops": "2 GFLOP/s",
     "memory_bandwidth": "1 GB/s",
     "work_overhead": "30 us",
@@ -54,7 +55,7 @@ BLOCK_TOKENS = 4
 
 @dataclass(frozen=True)
 class Page:
-    """The page *name* on *sizes* nodes and *backends*; *home* is a directory for the model."""
+    """The serving program *name*, under test; *home* is a directory for its model."""
 
     name: str
     sizes: Sequence[int]
@@ -68,12 +69,12 @@ class Page:
 
     @property
     def middle(self) -> int:
-        """The usual world size: 3, or the nearest one."""
+        """The usual world size: 3, or the nearest possible one."""
         return min(self.sizes, key=lambda size: (abs(size - 3), size))
 
     @cached_property
     def model(self) -> ModelFile:
-        """The GPT as a run of one step leaves it."""
+        """A small GPT, trained for one step."""
         path = self.home / "model"
         trained = {"workload": MODEL, "stop": {"steps": 1}, "evaluate_every": 1}
         run("quickstart", overrides=trained, seed=self.seed, out=path, report=False)
@@ -81,7 +82,10 @@ class Page:
 
     @cached_property
     def requests(self) -> tuple[Request, ...]:
-        """Five requests of 1 to 17 tokens, the first greedy, that come before the others are answered."""
+        """Five requests with prompts of 1 to 17 tokens; the first request is greedy.
+
+        All arrive before any of them is answered.
+        """
         warm = [Sampling(0.8, 40, 0.95, seed=self.seed + i) for i in range(4)]
         prompts = [tuple((7 * i + 3 * j) % 256 for j in range(1 + 4 * i)) for i in range(5)]
         return tuple(
@@ -91,7 +95,7 @@ class Page:
 
     @cached_property
     def expected(self) -> dict[str, tuple[int, ...]]:
-        """The tokens of the requests, each computed alone by one process."""
+        """The tokens that each request gets if one process computes it alone."""
         return {one.id: alone(self.model, one) for one in self.requests}
 
     @cached_property
@@ -99,17 +103,21 @@ class Page:
         return {}
 
     def answers(self, size: int, backend: str = "sim", blocks: int = 100) -> ServingResult:
-        """Return what `answered_again` does; the same run for the same arguments."""
+        """Return the result of `answered_again`, cached by its arguments."""
         key = (size, backend, blocks)
         if key not in self._answered:
             self._answered[key] = self.answered_again(*key)
         return self._answered[key]
 
     def answered_again(self, size: int, backend: str = "sim", blocks: int = 100, guesses: int = 0) -> ServingResult:
-        """Answer the requests on *size* nodes with real weights, room for *blocks* blocks and at most *guesses*."""
-        found = self.model.architecture
-        limits = EngineLimits(blocks, found.context, found.vocabulary, BLOCK_TOKENS, chunk_tokens=4, guesses=guesses)
-        shape = shape_of_architecture(found, "f32", "gpt")
+        """Answer the requests on *size* nodes with real weights and a cache of *blocks* blocks.
+
+        *guesses* is the limit on guessed tokens per step.
+        """
+        shape = self.model.shape
+        limits = EngineLimits(
+            blocks, self.model.context, shape.vocabulary, BLOCK_TOKENS, chunk_tokens=4, guesses=guesses
+        )
         setup = Setup(
             str(self.model.path), shape, "f32", "real", self.layout(size), limits, backend != "sim",
             requests=self.requests,
@@ -117,20 +125,22 @@ class Page:
         return _answer(setup, size, backend)
 
     def timed(self, size: int, prompt: int = PROMPT) -> ServingResult:
-        """Answer one request of *prompt* tokens on *size* nodes by its sizes alone."""
+        """Simulate one request of *prompt* tokens on *size* nodes, without weights."""
+        return _answer(self.timed_setup(size, prompt), size)
+
+    def timed_setup(self, size: int, prompt: int = PROMPT) -> Setup:
         limits = EngineLimits(1000, 1000, SHAPE.vocabulary)
         request = Request("0", (0,) * prompt, OUTPUT)
-        setup = Setup("", SHAPE, "f32", "none", self.layout(size), limits, False, requests=(request,))
-        return _answer(setup, size)
+        return Setup("", SHAPE, "f32", "none", self.layout(size), limits, False, requests=(request,))
 
     def layout(self, size: int) -> PlacementLayout:
-        """Return the placement on all of *size* nodes, the layers of a pipeline as equal as they can be."""
+        """Return the placement on *size* nodes; pipeline stages differ by at most one layer."""
         each, more = divmod(LAYERS, size)
         stages = tuple(each + (place < more) for place in range(size))
         return PlacementLayout(self.kind, tuple(range(size)), stages if self.kind == "pipeline" else (LAYERS,) * size)
 
 
-PROGRAM: Final = "simcluster.lab.verify.served.page:answer_counted"
+PROGRAM = "simcluster.lab.verify.served.page:answer_counted"
 
 
 def _answer(setup: Setup, size: int, backend: str = "sim") -> ServingResult:
@@ -142,7 +152,7 @@ def _answer(setup: Setup, size: int, backend: str = "sim") -> ServingResult:
 
 
 async def answer_counted(node: Transport, recorder: Recorder, config_json: str) -> NodeRecord:
-    """Answer the requests in *config_json*; the record has the tensor bytes that the node sent, as a metric."""
+    """Answer the requests in *config_json*; record the tensor bytes that this node sent."""
     counting = CountingTransport(node)
     try:
         return await answer(counting, recorder, config_json)
@@ -156,9 +166,13 @@ def shelf(size: int) -> Topology:
 
 
 def alone(model: ModelFile, request: Request) -> tuple[int, ...]:
-    """Return the answer of one process: the whole prompt at once, then a token at a time. The simplest loop."""
-    share = model.share(0, model.architecture.layers)
-    cache, tokens = share.cache(model.architecture.context), list(request.prompt)
+    """Return the tokens that *request* gets from the simplest loop in one process.
+
+    The first pass takes the prompt, and each later pass one token.
+    """
+    share = model.share(0, model.shape.layers)
+    cache = share.cache(model.context)
+    tokens = list(request.prompt)
     inputs = tokens
     while len(tokens) < len(request.prompt) + request.max_tokens:
         (logits,) = share.forward([SequencePart(cache, torch.tensor(inputs))])

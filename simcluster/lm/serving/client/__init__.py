@@ -1,1 +1,1 @@
-"""A load on any server with OpenAI's API: requests at their times, streamed answers, failures by kind."""
+"""Offer a load to any server with OpenAI's API; collect streamed answers and failures by kind."""

@@ -1,4 +1,4 @@
-"""A load on a server: every request starts at its time, whatever has become of those before it."""
+"""A load on a server: every request starts on time, even if earlier ones have not ended."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final
 
-from simcluster.errors import Problem, UsageError
+from simcluster.errors import UsageError
 from simcluster.lm.load.answers import AnsweredRequest
 from simcluster.lm.load.arrivals import OfferedRequest
 from simcluster.lm.serving.client.endpoint import Endpoint
@@ -21,13 +21,18 @@ if TYPE_CHECKING:
 
 CONNECT_S: Final = 10.0
 KEPT_S: Final = 2.0
-"""Seconds in which a connection must be made, and after which an idle one is closed: before most servers do."""
+"""Limits on the time to connect, and on the time for which an idle connection is kept open.
+
+The latter is short, so that this side closes idle connections before the server does.
+"""
 
 
 @dataclass
 class LoadOutcome:
-    """The *answers* of a load in the order of its requests, the first *details* of each kind of failure, and the
-    longest delay *late_s* of a start: above some milliseconds this machine is too slow for the load.
+    """The *answers* to a load in the order of its requests, and *details* of each kind of failure.
+
+    *late_s* is the longest delay with which a request started. If it exceeds a few milliseconds,
+    this machine is too slow for the load.
     """
 
     answers: list[AnsweredRequest]
@@ -37,7 +42,7 @@ class LoadOutcome:
 
 @dataclass
 class _PartialAnswer:
-    """An answer so far; times count from the load's start."""
+    """The answer to a request so far. Times count from the start of the load."""
 
     token_s: list[float] = field(default_factory=list)
     end_s: float = 0.0
@@ -53,11 +58,16 @@ async def load_on(
     limit_s: float = 600.0,
     told: Callable[[int], None] = lambda done: None,
 ) -> LoadOutcome:
-    """Return what came of *requests* to *endpoint*; each may take *limit_s*. *told* gets the number of those done."""
+    """Send each of *requests* to *endpoint* at its arrival time; return the outcome.
+
+    A request fails after *limit_s*. Whenever a request finishes or fails, *told* is called with the
+    number of requests that have done so. Raise UsageError if httpx is not installed.
+    """
     library = _httpx()
     outcome = LoadOutcome([])
     loop = asyncio.get_running_loop()
     done = 0
+    # Without a limit on connections, no request waits for the end of another.
     limits = library.Limits(max_connections=None, keepalive_expiry=KEPT_S)
     timeout = library.Timeout(limit_s, connect=min(CONNECT_S, limit_s))
 
@@ -67,8 +77,8 @@ async def load_on(
         outcome.late_s = max(outcome.late_s, loop.time() - start_s - request.arrival_s)
         seen = _PartialAnswer()
         try:
-            async with asyncio.timeout(limit_s):
-                await _asked(http, endpoint, endpoint.body(request, number, seed), seen, start_s)
+            async with asyncio.timeout(limit_s):  # limits the whole answer; httpx limits each read
+                await _post(http, endpoint, endpoint.body(request, number, seed), seen, start_s)
             error = ""
         except (BrokenAnswer, TimeoutError, library.HTTPError, library.InvalidURL, OSError) as raised:
             error, detail = _kind(library, raised)
@@ -80,6 +90,7 @@ async def load_on(
         output_tokens = len(seen.token_s) if seen.output_tokens is None else seen.output_tokens
         return AnsweredRequest(request.arrival_s, tuple(seen.token_s), seen.end_s, prompt_tokens, output_tokens, error)
 
+    # Ignore a proxy in the environment: its latency would be measured as well.
     async with library.AsyncClient(limits=limits, timeout=timeout, trust_env=False) as http:
         start_s = loop.time()
         async with asyncio.TaskGroup() as group:
@@ -92,13 +103,16 @@ def _httpx() -> Any:
     try:
         return importlib.import_module("httpx")
     except ImportError:
-        raise UsageError(Problem("--url", "no httpx", f"it to be installed: {install_extra('api')}")) from None
+        raise UsageError("--url", "no httpx", f"it to be installed: {install_extra('api')}") from None
 
 
-async def _asked(
+async def _post(
     http: httpx.AsyncClient, endpoint: Endpoint, body: dict[str, Any], seen: _PartialAnswer, start_s: float
 ) -> None:
-    """Post *body*, and put what is streamed into *seen*. Raise BrokenAnswer for an answer that is no whole stream."""
+    """Post *body* and add the streamed answer to *seen*.
+
+    Raise BrokenAnswer if the request is refused, or if the answer is not a complete stream.
+    """
     now = asyncio.get_running_loop().time
     async with http.stream("POST", endpoint.url, json=body, headers=endpoint.headers) as answer:
         if answer.status_code != 200:
@@ -113,11 +127,12 @@ async def _asked(
             chunk = chunk_of(data)
             if chunk.has_text:
                 seen.token_s.append(now() - start_s)
-            if chunk.has_text or chunk.last:
+            if chunk.has_text or chunk.last:  # a chunk with the token counts may follow the end
                 seen.end_s = now() - start_s
             seen.is_last = seen.is_last or chunk.last
             if chunk.output_tokens is not None:
-                seen.prompt_tokens, seen.output_tokens = chunk.prompt_tokens, chunk.output_tokens
+                seen.prompt_tokens = chunk.prompt_tokens
+                seen.output_tokens = chunk.output_tokens
     if not seen.is_last:
         raise BrokenAnswer("closed", "the stream ended before the answer did")
     if not seen.token_s:
@@ -125,7 +140,10 @@ async def _asked(
 
 
 async def _refusal(answer: httpx.Response) -> str:
-    """Return the message in the body of a refused request, or its beginning; at most one line's limit is read."""
+    """Return the message in the body of a refused request, or the beginning of that body.
+
+    Not much more than MOST_LINE bytes are read.
+    """
     body = b""
     async for part in answer.aiter_raw():
         body += part

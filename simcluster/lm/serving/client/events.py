@@ -1,4 +1,4 @@
-"""Server-sent events of a streamed answer: bounded lines, and what a chunk says."""
+"""The server-sent events of a streamed answer: their lines, within limits, and their chunks."""
 
 from __future__ import annotations
 
@@ -15,16 +15,17 @@ DONE: Final = "[DONE]"
 
 
 class BrokenAnswer(Exception):
-    """An answer that failed: the *kind* that is counted, and a *detail* for the reader."""
+    """A failed answer: the *kind* of failure that it counts as, and a *detail* for the user."""
 
     def __init__(self, kind: str, detail: str = "") -> None:
-        self.kind, self.detail = kind, detail
+        self.kind = kind
+        self.detail = detail
         super().__init__(f"{kind}: {detail}")
 
 
 @dataclass(frozen=True, slots=True)
 class AnswerChunk:
-    """A piece of an answer: whether it *has_text* and is the *last*, and the token counts if the server tells them."""
+    """A piece of an answer: whether it *has_text* and is the *last*, and any token counts."""
 
     has_text: bool
     last: bool
@@ -33,8 +34,12 @@ class AnswerChunk:
 
 
 async def data_of(parts: AsyncIterator[bytes]) -> AsyncIterator[str]:
-    """Yield the data of each event in *parts*; skip comments and other fields. Raise BrokenAnswer beyond a limit."""
-    rest, size = bytearray(), 0
+    """Yield the data of each event in *parts*; skip comments and other fields.
+
+    Raise BrokenAnswer if a limit is exceeded.
+    """
+    rest = bytearray()
+    size = 0
     async for part in parts:
         size += len(part)
         rest += part
@@ -47,7 +52,10 @@ async def data_of(parts: AsyncIterator[bytes]) -> AsyncIterator[str]:
 
 
 def chunk_of(data: str) -> AnswerChunk:
-    """Return the chunk that the JSON text *data* describes. Raise BrokenAnswer if it is an error or no chunk."""
+    """Return the chunk that the JSON text *data* describes.
+
+    Raise BrokenAnswer if *data* is an error or not a chunk.
+    """
     try:
         found = json.loads(data)
     except (ValueError, RecursionError):
@@ -68,7 +76,10 @@ def chunk_of(data: str) -> AnswerChunk:
 
 
 def message_of(found: Any) -> str:
-    """Return the message of an error in OpenAI's shape, or of a similar one, in at most 200 printable characters."""
+    """Return the message of an error in OpenAI's or a similar shape.
+
+    It is truncated to 200 characters, and unprintable ones are removed.
+    """
     error = found.get("error", found) if isinstance(found, dict) else found
     text = error.get("message", error) if isinstance(error, dict) else error
     return "".join(filter(str.isprintable, str(text)[:200]))

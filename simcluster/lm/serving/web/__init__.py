@@ -1,1 +1,4 @@
-"""The server of a language model: an API in OpenAI's shape, metrics with vLLM's names, and a chat page."""
+"""The server of a language model: an API in OpenAI's shape, metrics, and a chat page.
+
+The metrics have vLLM's names.
+"""

@@ -1,4 +1,4 @@
-"""The chat page, which fetches nothing but this server's answers."""
+"""The chat page. Its style and scripts are inline, and it only fetches from this server."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ SCRIPTS: Final = ("markdown.js", "stream.js", "store.js", "shelf.js", "marks.js"
 
 @cache
 def page() -> OnePage:
-    """Return the page with its style and scripts inline."""
+    """Return the page, with its style and scripts."""
     style = asset("base.css") + asset("chat.css", HERE)
     script = joined(asset("dom.js"), asset("login.js"), *(asset(name, HERE) for name in SCRIPTS))
     return OnePage(asset("chat.html", HERE), style, script)

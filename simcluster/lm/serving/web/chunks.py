@@ -10,12 +10,12 @@ DONE: Final = b"data: [DONE]\n\n"
 KEEP_ALIVE: Final = b": keep-alive\n\n"
 
 Logprobs: TypeAlias = dict[str, Any] | None
-"""The log-probabilities of a part of an answer; None if they are not asked for, or if it has no token."""
+"""The log-probabilities of a part of an answer; None if none are wanted, or it has no token."""
 
 
 @dataclass(frozen=True, slots=True)
 class ReplyShape:
-    """Makes the objects of one answer."""
+    """The fields that all objects of one reply share, with methods that make these objects."""
 
     kind: Literal["chat", "text"]
     id: str
@@ -23,25 +23,36 @@ class ReplyShape:
     model: str
 
     def chunk(
-        self, text: str | None, finish: str | None = None, role: str | None = None, logprobs: Logprobs = None
-    ) -> bytes:
-        """Return the event of a part of the answer; the first has the role, the last the reason it ended."""
-        choice: dict[str, Any] = {"index": 0}
+        self, choice: int, text: str | None, finish: str | None = None, role: str | None = None,
+        logprobs: Logprobs = None, call: dict[str, Any] | None = None,
+    ) -> bytes:  # fmt: skip
+        """Return the event of a part of an answer.
+
+        The first part has the role, the last the reason.
+        """
+        found: dict[str, Any] = {"index": choice}
         if self.kind == "chat":
             delta = {"role": role} if role is not None else {}
-            choice["delta"] = delta | ({"content": text} if text is not None else {})
+            delta |= {"content": text} if text is not None else {}
+            found["delta"] = delta | ({"tool_calls": [{"index": 0} | call]} if call is not None else {})
         else:
-            choice["text"] = text or ""
-        return event(self._object([choice | {"logprobs": logprobs, "finish_reason": finish}], is_chunk=True))
+            found["text"] = text or ""
+        return event(self._object([found | {"logprobs": logprobs, "finish_reason": finish}], is_chunk=True))
 
     def usage(self, usage: dict[str, int]) -> bytes:
         return event(self._object([], is_chunk=True) | {"usage": usage})
 
-    def whole(self, text: str, finish: str, usage: dict[str, int], logprobs: Logprobs = None) -> dict[str, Any]:
-        said: dict[str, Any] = {"message": {"role": "assistant", "content": text}}
-        choice = {"index": 0} | (said if self.kind == "chat" else {"text": text})
-        choice |= {"logprobs": logprobs, "finish_reason": finish}
-        return self._object([choice], is_chunk=False) | {"usage": usage}
+    def choice(
+        self, number: int, text: str, finish: str, logprobs: Logprobs = None, call: dict[str, Any] | None = None
+    ) -> dict[str, Any]:
+        """Return a whole answer as an entry of `choices`."""
+        content = {"content": text} if call is None else {"content": None, "tool_calls": [call]}
+        message: dict[str, Any] = {"message": {"role": "assistant"} | content}
+        choice = {"index": number} | (message if self.kind == "chat" else {"text": text})
+        return choice | {"logprobs": logprobs, "finish_reason": finish}
+
+    def whole(self, choices: list[dict[str, Any]], usage: dict[str, int]) -> dict[str, Any]:
+        return self._object(choices, is_chunk=False) | {"usage": usage}
 
     def _object(self, choices: list[dict[str, Any]], *, is_chunk: bool) -> dict[str, Any]:
         name = "text_completion"
@@ -55,7 +66,7 @@ def event(content: dict[str, Any]) -> bytes:
 
 
 def comment(name: str, content: dict[str, Any]) -> bytes:
-    """Return a line that clients of OpenAI's API ignore."""
+    """Return *content* as a comment in an event stream, which clients of OpenAI's API ignore."""
     return f": {name} {json.dumps(content)}\n\n".encode()
 
 

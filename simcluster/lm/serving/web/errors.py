@@ -1,4 +1,4 @@
-"""Errors in OpenAI's shape: a status, a type that follows from it, a message, a code."""
+"""Errors in OpenAI's shape: a status, its type, a message and a code."""
 
 from __future__ import annotations
 
@@ -13,34 +13,42 @@ TYPES: Final = {
     404: "not_found_error",
     429: "rate_limit_error",
     500: "server_error",
-    501: "not_supported_error",
     503: "unavailable_error",
 }
-"""The type by status; every other one is an invalid_request_error."""
+"""Status -> type of the error. Errors with other statuses are of type invalid_request_error."""
 
 MOST_SHOWN: Final = 1000
 
 
 class ApiError(Exception):
-    """A request that gets *status* and *message* instead of an answer."""
+    """An error that is sent instead of an answer, with *status* and *message*.
 
-    def __init__(self, status: int, message: str, code: str | None = None) -> None:
+    *param* is the key that is wrong in the request.
+    """
+
+    def __init__(self, status: int, message: str, code: str | None = None, param: str | None = None) -> None:
         super().__init__(message)
-        self.status, self.code = status, code
+        self.status = status
+        self.code = code
+        self.param = param
 
     def to_dict(self) -> dict[str, Any]:
         kind = TYPES.get(self.status, "invalid_request_error")
-        return {"error": {"message": str(self)[:MOST_SHOWN], "type": kind, "param": None, "code": self.code}}
+        return {"error": {"message": str(self)[:MOST_SHOWN], "type": kind, "param": self.param, "code": self.code}}
 
     def to_json(self) -> bytes:
         return json.dumps(self.to_dict()).encode()
 
 
 async def send_json(send: Send, status: int, body: bytes, *headers: tuple[bytes, bytes]) -> None:
-    given = [(b"content-type", b"application/json"), (b"content-length", str(len(body)).encode()), *headers]
-    await send({"type": "http.response.start", "status": status, "headers": given})
+    own = [(b"content-type", b"application/json"), (b"content-length", str(len(body)).encode())]
+    await send({"type": "http.response.start", "status": status, "headers": [*own, *headers]})
     await send({"type": "http.response.body", "body": body})
 
 
-def not_supported(what: str) -> ApiError:
-    return ApiError(501, f"{what} is not supported", "not_supported")
+def not_supported(what: str, param: str) -> ApiError:
+    """Return the error for an unsupported feature, *what*, that the key *param* requests.
+
+    Its status is 400, because clients retry after a status of 500 or more.
+    """
+    return ApiError(400, f"{what} is not supported", "not_supported", param)

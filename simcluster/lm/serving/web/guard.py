@@ -1,4 +1,4 @@
-"""Checks before the server's application sees a request: the token or the page's session, the page, the body."""
+"""Checks of a request before the application sees it: token or session, origin, and body."""
 
 from __future__ import annotations
 
@@ -16,15 +16,17 @@ BODY_LIMIT_BYTES: Final = 1 << 20
 COOKIE: Final = "simcluster_serve"
 PAGE: Final = "/"
 OPEN: Final = (PAGE, "/health")
-"""Paths without a secret."""
+"""Paths that can be read without a token or session."""
 
 CODES: Final = {401: "invalid_api_key", 413: "request_too_large"}
 
 
 class ServingGuard(Guard):
-    """Passes requests that name one of *hosts* and, with a *token*, carry it or come from the page in a session.
+    """A guard that only passes requests to one of *hosts*.
 
-    A change must be JSON, which no form of another page can send, and have no Origin but the page's.
+    With a *token*, a request must also carry the token or come from the page with a session of
+    *login*. A request that changes something must be JSON, which a form on another page cannot
+    send, and must have no Origin except the page's.
     """
 
     security = MappingProxyType(
@@ -38,7 +40,8 @@ class ServingGuard(Guard):
 
     def __init__(self, app: App, hosts: Collection[str], token: str | None, login: Login | None) -> None:
         super().__init__(app, hosts)
-        self._token, self._login = token, login
+        self._token = token
+        self._login = login
 
     def limit_bytes(self, asked: RequestHead) -> int:
         return BODY_LIMIT_BYTES

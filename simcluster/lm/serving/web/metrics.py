@@ -6,7 +6,7 @@ from typing import Final
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
 
-from simcluster.lm.serving.desk.front import PendingAnswer, RequestBroker
+from simcluster.lm.serving.desk.request_broker import PendingAnswer, RequestBroker
 
 _TAIL_S: Final = (0.5, 0.75, 1.0, 2.5, 5.0, 7.5, 10.0, 20.0, 40.0)
 FIRST_S: Final = (0.001, 0.005, 0.01, 0.02, 0.04, 0.06, 0.08, 0.1, 0.25, *_TAIL_S)
@@ -16,7 +16,7 @@ LABEL: Final = "model_name"
 
 
 class Metrics:
-    """Counts what *front* does for the model *name*. An Observer."""
+    """The metrics of *front* for the model *name*, as an Observer of *front*."""
 
     def __init__(self, front: RequestBroker, name: str) -> None:
         self._registry = CollectorRegistry(auto_describe=False)
@@ -76,13 +76,14 @@ class Metrics:
             self._whole_s.observe(at_s - answer.asked_s)
 
     def text(self) -> bytes:
-        """Return all metrics now. Called in one thread."""
+        """Return the current metrics as text. Call this only in the server's thread."""
         load = self._front.last_load
         running = load.running if load is not None else 0
         self._running.set(min(running, self._front.open_requests))
         self._waiting.set(max(0, self._front.open_requests - running))
         if load is not None:
             self._cache.set(load.cache_share)
+        # A Counter only takes increments, but *front* has totals.
         before, self._seen = self._seen, dict(self._front.counts)
         for name, one in self._counters.items():
             one.inc(self._seen[name] - before[name])

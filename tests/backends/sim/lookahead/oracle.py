@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Coroutine, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Coroutine
 from typing import Any
 
 import torch
 from hypothesis import strategies as st
 from simcluster_backends.sim.cluster import SimCluster
 from simcluster_backends.sim.lookahead import ScheduleEntrants
-from simcluster_backends.sim.transport import SimTransport
 
 from simcluster.collectives.binomial import binomial_all_reduce
 from simcluster.collectives.bruck import bruck_all_gather
@@ -102,17 +100,6 @@ def links_of(most: int) -> st.SearchStrategy[tuple[list[float], list[float]]]:
             st.lists(st.sampled_from([25e-6, 25e-6, 0.0, 1e-3]), min_size=n, max_size=n),
         )
     )
-
-
-@contextmanager
-def message_by_message() -> Iterator[None]:
-    """Hide that the transport looks ahead at all."""
-    hidden = SimTransport.rounds_ahead
-    del SimTransport.rounds_ahead
-    try:
-        yield
-    finally:
-        SimTransport.rounds_ahead = hidden  # type: ignore[method-assign]
 
 
 def now() -> float:

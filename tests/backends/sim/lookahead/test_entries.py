@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from typing import Any, cast
+from typing import Any
 
 import pytest
 import torch
@@ -14,9 +14,9 @@ from simcluster_backends.sim.cluster import SimCluster
 from simcluster.collectives.ring import ring_all_reduce
 from simcluster.collectives.subgroup import subgroup
 from simcluster.errors import PeerLost
-from simcluster.payload import Message, pack
+from simcluster.payload import pack
 from simcluster.topology import Link, Node, Topology
-from simcluster.transport import Cost, OptionalVerbs, Transport
+from simcluster.transport import ANY, Cost, Transport
 from tests.backends.sim.lookahead.oracle import (
     SCHEDULES,
     Computing,
@@ -55,7 +55,7 @@ def clusters(draw: st.DrawFn) -> tuple[Topology, list[list[float]], list[str]]:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("schedule", SCHEDULES)
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=15, deadline=None)
 @given(
     clusters(), st.one_of(st.integers(0, 5000), st.just(16000)), st.sampled_from([300, 6000, 10**9]), st.integers(1, 8)
 )
@@ -100,33 +100,31 @@ def test_a_schedule_is_the_same_whether_it_is_never_offered_declined_or_computed
 
 @pytest.mark.slow
 @pytest.mark.parametrize("schedule", ["ring", "tree_near", "halving_far"])
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=20, deadline=None)
 @given(clusters(), st.sampled_from([300, 16000]), st.sampled_from([6000, 10**9]))
 def test_schedules_between_pushes_to_a_server_are_the_same_whether_they_are_computed(
     schedule: str, drawn: tuple[Topology, list[list[float]], list[str]], length: int, inbox_bytes: int
 ) -> None:
     topology, pauses, _ = drawn
 
-    async def serve(node: OptionalVerbs, size: int) -> None:
-        pushes: list[Message] = []
-        while len(pushes) < size - 1:
-            await node.gather("push", size - 1 - len(pushes), pushes)
-        others = [push.source for push in pushes]
-        sending = node.send_each(others, "reply", pack(nothing(997)), lambda rank, is_lost: None)
-        assert sending is not None
-        await sending
+    async def serve(node: Transport) -> None:
+        others = [(await node.recv(ANY, "push")).source for _ in range(node.size - 1)]
+        async with asyncio.TaskGroup() as replies:
+            for other in others:
+                replies.create_task(node.send(other, "reply", pack(nothing(997))))
 
     async def body(node: Transport) -> list[float]:
-        times, quicker = [], cast(OptionalVerbs, node)
+        times = []
         for pause_s in pauses[node.rank]:
             for _ in range(2):
                 await node.compute(int, cost=Cost(IDEAL.flops_per_s * pause_s))
             await SCHEDULES[schedule](node, length, f"s{len(times)}")
             times.append(now())
             if node.rank == 0:
-                await serve(quicker, node.size)
+                await serve(node)
             else:
-                await quicker.ask(0, "push", pack(nothing(997)), "reply")
+                await node.send(0, "push", pack(nothing(997)))
+                await node.recv(0, "reply")
             times.append(now())
         return times
 

@@ -73,7 +73,7 @@ def test_equal_nodes_are_spared_all_rounds_but_the_last() -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("schedule", SCHEDULES)
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=15, deadline=None)
 @given(
     links_of(9),
     st.integers(0, 5000),

@@ -4,6 +4,7 @@ found out to be stuck."""
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import math
 from dataclasses import replace
 from pathlib import Path
@@ -19,10 +20,10 @@ from simcluster_backends.sim.network.fairshare import Channel, Demand
 from simcluster_backends.sim.network.flows import Flow, Network
 from simcluster_backends.sim.plain_flows import finish_times
 
-from simcluster.errors import Deadlock, NeverFinished
+from simcluster.errors import Deadlock, NeverFinished, PeerLost
 from simcluster.rng import numpy_stream
 from simcluster.topology import Topology, load
-from simcluster.topology.model.conditions import Background, BackgroundFlow, RateTrace
+from simcluster.topology.model.conditions import Background, BackgroundFlow, LatencyTrace, RateTrace
 from simcluster.topology.plain_flows import PlainFlow
 from simcluster.transport import Transport
 from tests.support.clusters import arrivals, now, pair, run, star, with_links
@@ -98,6 +99,46 @@ def test_a_trace_comes_from_a_file_beside_the_topology(tmp_path: Path) -> None:
     # 1 MB in 1 s, 0.5 MB in 2 s, nothing for 1 s, 0.5 MB in 0.5 s
     assert arrivals(cluster, [2_000_000]) == [4.5]
     assert load(cluster.document) == cluster, "it travels in the document"
+
+
+# latency that changes
+
+
+def latency_trace(*steps: tuple[float, float], period_s: float = math.inf, nominal_s: float = 0.5) -> LatencyTrace:
+    return LatencyTrace(steps, period_s, nominal_s=nominal_s)
+
+
+def test_a_message_has_the_latency_of_its_departure_and_overtakes_none() -> None:
+    # 1 MB each: they leave at 1, 2, 3 and 4 s, with 0.5, 4, 0.1 and 4 s. The third waits for the second, at 6 s.
+    link = pair(M, 0.5, latency_trace=latency_trace((0.0, 0.5), (2.0, 4.0), (3.0, 0.1), period_s=4.0 - 2.0**-10))
+    assert arrivals(link, [1_000_000] * 3) == pytest.approx([1.5, 6.0, 6.0])
+    again = pair(M, 0.5, latency_trace=latency_trace((0.0, 0.5), (2.0, 4.0), period_s=3.0))
+    # They leave at 1, 2, 3 (the start of the second period) and 4 s.
+    assert arrivals(again, [1_000_000] * 4) == pytest.approx([1.5, 6.0, 6.0, 6.0])
+
+
+def test_a_latency_that_changes_adds_up_over_links_and_models() -> None:
+    up, *others = star(3, M, 0.5).links
+    slower = replace(up, latency_trace=latency_trace((0.0, 0.5), (1.0, 2.0)))
+    cluster = replace(star(3, M, 0.5), links=(slower, *others))
+    # From n0: 0.5 + 0.5 s at 0 s, 2 + 0.5 s at 1 s; a plain flow waits for its latency first. n1 and n2 see nothing.
+    flows = [PlainFlow("n0", "n1", M), PlainFlow("n1", "n0", M, 1.0), PlainFlow("n1", "n2", M, 1.0)]
+    assert finish_times(cluster, flows) == pytest.approx([2.0, 4.5, 3.0])
+    zero = pair(M, 0.0, latency_trace=latency_trace((0.0, 0.1), nominal_s=0.0))
+    assert finish_times(zero, [PlainFlow("n0", "n1", 0.97e6)], "lv08") == pytest.approx([13.01 * 0.1 + 1])
+
+
+def test_the_end_of_a_process_travels_with_the_latency_of_its_moment() -> None:
+    async def ends(node: Transport) -> None:
+        await asyncio.sleep(2.0)
+
+    async def waits(node: Transport) -> float:
+        with contextlib.suppress(PeerLost):
+            await node.recv(0, "never")
+        return now()
+
+    link = pair(M, 0.5, latency_trace=latency_trace((0.0, 0.5), (2.0, 4.0), (5.0, 0.5)))
+    assert run(link, ends, waits) == [None, 6.0]
 
 
 def test_a_link_that_never_comes_back_is_a_deadlock_that_says_who_waits() -> None:
@@ -293,7 +334,7 @@ def test_what_is_not_there_makes_no_events() -> None:
 
     cluster = SimCluster(pair(M, background=Background(M / 2, 0.001, 0.001)))
     cluster.streams.of(0, 1)
-    events = cluster.loop.clock._eid
+    events = cluster.loop.clock.numbers
     cluster.run([sleeps, sleeps])
     assert next(events) < 50
     assert np.isclose(cluster.loop.time(), 1e6)

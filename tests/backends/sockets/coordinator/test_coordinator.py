@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import json
 from typing import Any
 
@@ -16,6 +15,7 @@ from simcluster_backends.sockets.coordinator.guard import BODY_LIMIT_BYTES
 
 from simcluster.watching.board import LinkTelemetry, NodeTelemetry, RunInfo, Telemetry
 from simcluster.web.requests import host_of
+from tests.support.asgi import answer_of
 
 TOKEN = "t" * 40
 QUESTIONS = ("/status", "/history", "/config", "/report", "/metrics", "/training/ready", "/openapi.json")
@@ -31,16 +31,8 @@ class Calls:
         self.app = make_api(self.desk, TOKEN, {"127.0.0.1", "[::1]", "localhost"})
 
     def __call__(self, method: str, path: str, content: Any = None, **headers: str | None) -> httpx.Response:
-        async def call() -> httpx.Response:
-            transport = httpx.ASGITransport(self.app)  # type: ignore[arg-type]
-            async with httpx.AsyncClient(transport=transport, base_url="http://127.0.0.1:52400") as client:
-                given: dict[str, str | None] = {"Authorization": f"Bearer {TOKEN}", "Content-Type": "application/json"}
-                given |= {key.replace("_", "-"): value for key, value in headers.items()}
-                sent = {key: value for key, value in given.items() if value is not None}
-                body = content if isinstance(content, bytes | None) else json.dumps(content).encode()
-                return await client.request(method, path, content=body, headers=sent)
-
-        return asyncio.run(call())
+        given = {"Authorization": f"Bearer {TOKEN}", **headers}
+        return answer_of(self.app, "http://127.0.0.1:52400", method, path, content, given)
 
     def get(self, path: str) -> Any:
         answer = self("GET", path)

@@ -4,14 +4,12 @@ from __future__ import annotations
 
 import datetime
 import http.client
-import logging
 import shutil
 import socket
 import ssl
 import threading
 import time
 from collections.abc import Callable, Iterator
-from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +18,6 @@ from simcluster_backends.sockets import run_cluster
 from simcluster_backends.sockets.coordinator import rate_limits as patience
 from simcluster_backends.sockets.coordinator.client import Client, NoAnswer, NotAllowed
 from simcluster_backends.sockets.coordinator.desk import CoordinatorDesk
-from simcluster_backends.sockets.coordinator.rate_limits import ASKING_LIMIT
 from simcluster_backends.sockets.coordinator.service import CoordinatorService
 from simcluster_backends.sockets.launcher.settings import check_coordinator
 from simcluster_backends.sockets.net import certificates
@@ -30,9 +27,11 @@ from simcluster_backends.sockets.net.tls import tls_of_coordinator
 from simcluster_backends.sockets.node.attend import attend_with_files
 
 from simcluster.errors import RunError, UsageError
+from tests.backends.sockets.coordinator.test_patience import TOKEN, answer, check_crowd, uvicorns_log, visit
+from tests.backends.sockets.launcher.test_reporting import meet, token_file
 from tests.support.socket_runs import job, wait_for
 
-TOKEN = "0123456789abcdef" * 4
+__all__ = ["token_file"]
 
 
 @pytest.fixture(scope="module")
@@ -50,14 +49,6 @@ def service(folder: Path) -> Iterator[CoordinatorService]:
     service.start()
     yield service
     service.close()
-
-
-@pytest.fixture
-def token_file(tmp_path: Path) -> Path:
-    path = tmp_path / "token"
-    path.touch(0o600)
-    path.write_text(TOKEN)
-    return path
 
 
 def browser(folder: Path) -> ssl.SSLContext:
@@ -163,41 +154,18 @@ def test_http_at_a_port_of_https_fails_with_a_hint_and_https_at_http_is_refused(
 
 
 def test_strangers_that_never_end_the_handshake_of_tls_are_limited_and_dropped(
-    folder: Path, monkeypatch: pytest.MonkeyPatch
+    service: CoordinatorService, folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(patience, "ASK_S", 60.0)
-    service = CoordinatorService(
-        "127.0.0.1:0", TOKEN, CoordinatorDesk(5.0, time.monotonic), secure=tls_of_coordinator(folder)
-    )
-    service.start()
-    where = parse_endpoint(service.endpoint, "coordinator")
-    crowd = [socket.create_connection(where) for _ in range(ASKING_LIMIT + 20)]
-    try:
-        assert Client(service.url, TOKEN, tls=str(folder)).get("/status")["workers"] == []
-        for visitor in crowd[:20]:
-            with suppress(ConnectionError):
-                assert visitor.recv(1) == b""
-        crowd[-1].setblocking(False)
-        with pytest.raises(BlockingIOError):
-            crowd[-1].recv(1)
-    finally:
-        for visitor in crowd:
-            visitor.close()
-        service.close()
+    check_crowd(service, Client(service.url, TOKEN, tls=str(folder)))
 
 
-def test_a_stranger_has_no_longer_for_tls_than_for_a_request(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_stranger_has_no_longer_for_tls_than_for_a_request(
+    service: CoordinatorService, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(patience, "ASK_S", 0.2)
-    service = CoordinatorService(
-        "127.0.0.1:0", TOKEN, CoordinatorDesk(5.0, time.monotonic), secure=tls_of_coordinator(folder)
-    )
-    service.start()
-    try:
-        where = parse_endpoint(service.endpoint, "coordinator")
-        with socket.create_connection(where) as visitor, suppress(ConnectionError):
-            assert visitor.recv(1) == b""
-    finally:
-        service.close()
+    with visit(service) as visitor:
+        assert answer(visitor) == b""
 
 
 @pytest.mark.parametrize("ask", [lambda url: Client(url, TOKEN), lambda url: check_coordinator(url, None, False)])
@@ -237,21 +205,7 @@ def test_an_older_folder_is_told_how_it_gets_a_coordinators_certificate(folder: 
 
 
 def test_a_node_and_a_run_meet_over_https_and_tls(service: CoordinatorService, folder: Path, token_file: Path) -> None:
-    codes: list[int] = []
-
-    def node() -> None:
-        codes.append(attend_with_files("b", service.url, token_file, None, None, str(folder), 60.0))
-
-    thread = threading.Thread(target=node)
-    thread.start()
-    client = Client(service.url, TOKEN, tls=str(folder))
-    wait_for(lambda: client.get("/training/ready")["ready"])
-    options = {"coordinator": service.url, "token_file": str(token_file), "tls": str(folder)}
-    record = run_cluster(job("ring", "ab", addresses=[None, ("127.0.0.1", 7000)], options=options))
-    thread.join(60)
-    assert record.error is None
-    assert codes == [0]
-    assert client.get("/status")["run"]["state"] == "done"
+    meet(service, token_file, tls=str(folder))
 
 
 def test_a_run_whose_coordinator_refuses_it_ends_before_it_starts(
@@ -274,30 +228,10 @@ def test_a_node_whose_coordinator_shows_another_authority_gives_up_at_once(
         attend_with_files("b", service.url, token_file, None, None, str(tmp_path / "other"), 3600.0)
 
 
-def test_the_page_and_its_policy_are_the_same_over_https(service: CoordinatorService, folder: Path) -> None:
-    _, port = parse_endpoint(service.endpoint, "coordinator")
-    connection = http.client.HTTPSConnection("127.0.0.1", port, context=browser(folder))
-    connection.request("GET", "/")
-    answer = connection.getresponse()
-    assert answer.status == 200
-    assert "connect-src 'self'" in (answer.getheader("Content-Security-Policy") or "")
-    connection.close()
-
-
 def test_whoever_is_refused_is_told_of_in_the_log_with_its_reason(service: CoordinatorService, tmp_path: Path) -> None:
-    told: list[str] = []
-
-    class Told(logging.Handler):
-        def emit(self, record: logging.LogRecord) -> None:
-            told.append(record.getMessage())
-
-    uvicorn, handler = logging.getLogger("uvicorn.error"), Told()
-    uvicorn.addHandler(handler)
     make_certificates(tmp_path / "other", [], 1)
-    try:
+    with uvicorns_log() as told:
         with pytest.raises(RunError):
             Client(service.url, TOKEN, tls=str(tmp_path / "other")).get("/status")
         wait_for(lambda: told)
-    finally:
-        uvicorn.removeHandler(handler)
     assert "the peer does not know our certificate's authority" in told[0]

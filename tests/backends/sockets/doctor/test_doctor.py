@@ -12,11 +12,20 @@ from typing import Any
 
 import pytest
 import yaml
+from simcluster_backends.sockets.doctor.links import links_taken
 from simcluster_backends.sockets.doctor.probe import MachineAnswers
 from simcluster_backends.sockets.doctor.problems import troubles_of, why_not_asked
 from simcluster_backends.sockets.doctor.routes import read_ip_route, read_route_get
-from simcluster_backends.sockets.launcher.orders import Fingerprint, MachineFacts, MachineReport, fingerprint, line_of
+from simcluster_backends.sockets.launcher import facts as facts_here
+from simcluster_backends.sockets.launcher.machine_messages import (
+    Fingerprint,
+    MachineFacts,
+    MachineReport,
+    fingerprint,
+    line_of,
+)
 
+from simcluster.topology import loads
 from simcluster.version import __version__
 from tests.support.root import ROOT
 from tests.support.sshd import Sshd
@@ -222,3 +231,25 @@ def test_a_node_that_asks_for_an_accelerator_that_is_not_there_has_a_problem() -
     assert [troubles_of(answers, here, None, asked) for asked in ("cpu", "auto", "cuda", "cuda:1")] == [[]] * 4
     (trouble,) = troubles_of(answers, here, None, "cuda:2")
     assert trouble.what.endswith("not there; expected cpu, auto or what torch finds there: cuda:0 to cuda:1")
+
+
+def test_doctor_names_the_link_that_packets_take_and_one_that_the_topology_does_not_mean() -> None:
+    links = [
+        {"between": ["a", "b"], "type": "ethernet-1g", "subnet": "192.168.1.0/24"},
+        {"between": ["a", "b"], "type": "thunderbolt-4", "subnet": "10.0.0.0/24"},
+    ]
+    nodes = {"a": {"device": "mac-mini-m4", "address": "10.0.0.1"}, "b": {"device": "mac-mini-m4"}}
+    shelf = loads({"nodes": nodes, "links": links, "parallel": "address"})
+
+    def facts(source: str) -> MachineFacts:
+        return MachineFacts(1, "none", {}, {"10.0.0.1": source}, {}, {source: "en5"})
+
+    assert links_taken(shelf, "b", facts("10.0.0.2")) == ({"a": "a-b#2, en5 (10.0.0.2)"}, [])
+    assert links_taken(shelf, "a", facts("10.0.0.2")) == ({}, [])  # a has the lowest rank, so b connects
+    # A route over the LAN, or over a network that the topology does not know.
+    for source, place in (("192.168.1.2", "a-b#1, en5 (192.168.1.2)"), ("172.16.0.2", "no link of the topology, en5")):
+        found, (trouble,) = links_taken(shelf, "b", facts(source))
+        assert found["a"].startswith(place)
+        assert "not over a-b#2 as in the topology" in trouble.what
+        assert "10.0.0.0/24" in trouble.do
+    assert facts_here.interfaces()["127.0.0.1"]

@@ -20,7 +20,7 @@ from simcluster_backends.sim.loop.event_loop import SimLoop
 from simcluster_backends.sockets import generate_key, write_key
 from simcluster_backends.sockets.launcher.admission import LateJoiners
 from simcluster_backends.sockets.launcher.departures import Departures
-from simcluster_backends.sockets.launcher.member import NodeHandle
+from simcluster_backends.sockets.launcher.node_handle import NodeHandle
 from simcluster_backends.sockets.wire.messages import Addresses, GoOrder, NodeOutcome, NodeStatus
 
 from simcluster.errors import ABSENT, RunError
@@ -308,14 +308,19 @@ def test_one_that_does_not_get_ready_is_given_up_so_that_nobody_waits_for_it_for
     Desk(3).run(life)
 
 
+def departures_of(desk: Desk) -> Departures:
+    """Return the departures of a run without a plan, in which a node may be revived three times."""
+    plan_of_none = cast("LauncherFaults", SimpleNamespace(planned={}))
+    starters = cast("Starters", SimpleNamespace(logs=SimpleNamespace(file=lambda name: None)))
+    verdict = Verdict([one.name for one in desk.members])
+    return Departures(
+        desk.members, desk.changed, 10.0, verdict, plan_of_none, desk.comers, starters, desk.loop.time, revivals=3
+    )
+
+
 def test_a_revived_node_that_dies_before_it_has_joined_is_started_again_up_to_the_limit() -> None:
     async def life(desk: Desk) -> None:
-        member, plan_of_none = desk.members[1], cast("LauncherFaults", SimpleNamespace(planned={}))
-        starters = cast("Starters", SimpleNamespace(logs=SimpleNamespace(file=lambda name: None)))
-        verdict = Verdict([one.name for one in desk.members])
-        departures = Departures(
-            desk.members, desk.changed, 10.0, verdict, plan_of_none, desk.comers, starters, desk.loop.time, revivals=3
-        )
+        member, departures = desk.members[1], departures_of(desk)
         await asyncio.sleep(1)  # the run has begun
         for lives, dies in enumerate((departures.left, departures.left, departures.exited, departures.exited)):
             assert desk.started == [1] * lives
@@ -330,12 +335,7 @@ def test_a_revived_node_that_dies_before_it_has_joined_is_started_again_up_to_th
 
 def test_a_late_joiner_that_dies_on_its_way_is_not_revived() -> None:
     async def life(desk: Desk) -> None:
-        member, plan_of_none = desk.members[1], cast("LauncherFaults", SimpleNamespace(planned={}))
-        starters = cast("Starters", SimpleNamespace(logs=SimpleNamespace(file=lambda name: None)))
-        departures = Departures(
-            desk.members, desk.changed, 10.0, Verdict(["n0", "n1"]), plan_of_none, desk.comers, starters,
-            desk.loop.time, revivals=3,
-        )  # fmt: skip
+        member, departures = desk.members[1], departures_of(desk)
         member.gone = ABSENT
         desk.joins(1)
         await asyncio.sleep(1)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from simcluster_backends.sockets.launcher.orders import FILES_NAMED, Fingerprint, differences, fingerprint
+from simcluster_backends.sockets.launcher.machine_messages import FILES_NAMED, Fingerprint, differences, fingerprint
 
 
 def test_this_machine_may_take_part_in_its_own_runs() -> None:
@@ -10,7 +10,7 @@ def test_this_machine_may_take_part_in_its_own_runs() -> None:
     assert differences(here, fingerprint()) == []
     assert {"simcluster", "protocol", "python", "torch", "numpy"} == here.versions.keys()
     assert "+" not in here.versions["torch"], "a build for another processor is the same version"
-    assert "simcluster_backends/sockets/launcher/orders.py" in here.files
+    assert "simcluster_backends/sockets/launcher/machine_messages.py" in here.files
 
 
 def test_every_difference_is_named_with_both_sides() -> None:

@@ -2,28 +2,17 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
 from typing import Any
 
 import pytest
 from simcluster_backends.sockets.launcher.admission import are_enough, begin_with, missing, refusal
-from simcluster_backends.sockets.launcher.member import NodeHandle
 from simcluster_backends.sockets.wire.messages import Addresses, NodeOutcome
 
 from simcluster.errors import ABSENT
 from simcluster.runs.record import NodeRecord
+from tests.backends.sockets.launcher.test_comers import Heard
 
 SOMEBODY: Any = object()
-
-
-@dataclass
-class Heard(NodeHandle):
-    """A member that remembers what it was told."""
-
-    heard: list[Any] = field(default_factory=list)
-
-    def tell(self, message: Any) -> None:
-        self.heard.append(message)
 
 
 def members(*ready: int, size: int = 4) -> list[Heard]:

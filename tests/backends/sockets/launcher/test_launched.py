@@ -8,7 +8,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from simcluster_backends.sockets.launcher.orders import (
+from simcluster_backends.sockets.launcher.machine_messages import (
     MachineReport,
     StartOrder,
     fingerprint,

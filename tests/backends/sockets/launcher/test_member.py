@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from simcluster_backends.common.failure import LEFT, Failure
-from simcluster_backends.sockets.launcher.member import NodeHandle, together
+from simcluster_backends.sockets.launcher.node_handle import NodeHandle, together
 from simcluster_backends.sockets.wire.messages import NodeOutcome, NodeStatus, OrderPiece, RecordRows
 
 from simcluster.errors import ABSENT

@@ -14,11 +14,17 @@ import psutil
 import pytest
 import yaml
 from simcluster_backends.sockets import write_key
-from simcluster_backends.sockets.launcher import remote as remotes
+from simcluster_backends.sockets.launcher import remote_machine
 from simcluster_backends.sockets.launcher.logs import Logs
-from simcluster_backends.sockets.launcher.member import NodeHandle
-from simcluster_backends.sockets.launcher.orders import Fingerprint, MachineReport, StartOrder, fingerprint, line_of
-from simcluster_backends.sockets.launcher.remote import Remotes
+from simcluster_backends.sockets.launcher.machine_messages import (
+    Fingerprint,
+    MachineReport,
+    StartOrder,
+    fingerprint,
+    line_of,
+)
+from simcluster_backends.sockets.launcher.node_handle import NodeHandle
+from simcluster_backends.sockets.launcher.remote_machine import Remotes
 from simcluster_backends.sockets.net.certificates import make_certificates
 from simcluster_backends.sockets.net.ssh import Ssh
 from simcluster_backends.sockets.wire.keys import key_of
@@ -264,9 +270,9 @@ import os, sys, time
 with open(__file__ + ".pid", "w") as file:
     file.write(str(os.getpid()))
 sys.path.insert(0, {root!r})
-from simcluster_backends.sockets.launcher.orders import fingerprint
-from simcluster_backends.sockets.launcher.orders import MachineReport, OutputLine, ProcessExit, StartOrder
-from simcluster_backends.sockets.launcher.orders import line_of, read_to_machine
+from simcluster_backends.sockets.launcher.machine_messages import fingerprint
+from simcluster_backends.sockets.launcher.machine_messages import MachineReport, OutputLine, ProcessExit, StartOrder
+from simcluster_backends.sockets.launcher.machine_messages import line_of, read_to_machine
 
 def say(message):
     sys.stdout.buffer.write(line_of(message))
@@ -323,7 +329,7 @@ def test_orders_reach_a_machine_one_by_one_and_its_greeting_is_no_message(tmp_pa
 def test_an_ssh_that_does_not_end_when_its_input_does_is_killed(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(remotes, "CLOSE_S", 0.2)
+    monkeypatch.setattr(remote_machine, "CLOSE_S", 0.2)
     converse(tmp_path, "time.sleep(3600)")
     assert gone(int((tmp_path / "ssh.pid").read_text()))
 

@@ -21,6 +21,7 @@ from simcluster_backends.sockets.wire.keys import key_of, read_token
 import simcluster
 from simcluster.errors import PeerLost, UsageError
 from simcluster.job import ClusterJob
+from simcluster.runs.record import RunRecord
 from tests.support.socket_runs import Running, free_port, job, wait_for
 
 TOKEN = "0123456789abcdef" * 4
@@ -71,28 +72,35 @@ def test_a_run_serves_its_own_state_and_ends_with_it(tmp_path: Path, token_file:
     assert not [text for text in texts if TOKEN in text or key_of(TOKEN).hex() in text]
 
 
+def meet(service: CoordinatorService, token_file: Path, **secure: str) -> RunRecord:
+    """Return the record of a run that a node has waited for at *service*."""
+    codes: list[int] = []
+
+    def node() -> None:
+        codes.append(attend_with_files("b", service.url, token_file, None, None, secure.get("tls"), 60.0))
+
+    thread = threading.Thread(target=node)
+    thread.start()
+    client = Client(service.url, TOKEN, **secure)
+    wait_for(lambda: client.get("/training/ready")["ready"])
+    options = {"coordinator": service.url, "token_file": str(token_file), **secure}
+    record = run_cluster(job("ring", "ab", addresses=[None, ("127.0.0.1", 7000)], options=options))
+    thread.join(60)
+    assert record.error is None
+    assert codes == [0]
+    assert client.get("/status")["run"]["state"] == "done"
+    return record
+
+
 def test_a_node_that_is_there_first_finds_its_run_and_joins_by_the_key_that_the_token_makes(token_file: Path) -> None:
     desk = CoordinatorDesk(5.0, time.monotonic)
     service = CoordinatorService("127.0.0.1:0", TOKEN, desk)
     service.start()
-    codes: list[int] = []
-
-    def node() -> None:
-        codes.append(attend_with_files("b", service.url, token_file, None, None, None, 60.0))
-
-    thread = threading.Thread(target=node)
-    thread.start()
     try:
-        wait_for(lambda: Client(service.url, TOKEN).get("/training/ready")["ready"])
-        options = {"coordinator": service.url, "token_file": str(token_file)}
-        record = run_cluster(job("ring", "ab", addresses=[None, ("127.0.0.1", 7000)], options=options))
-        thread.join(30)
+        record = meet(service, token_file)
     finally:
         service.close()
-    assert record.error is None
-    assert codes == [0]
     run, workers = desk.status()["run"], desk.status()["workers"]
-    assert run["state"] == "done"
     assert [node["state"] for node in run["nodes"]] == ["ended", "ended"]
     assert [(worker["name"], worker["rank"], worker["state"]) for worker in workers][1] == ("b", 1, "left")
     assert run["links"][0]["bytes"] == sum(node.bytes_sent for node in record.nodes)

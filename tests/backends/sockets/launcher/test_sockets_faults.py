@@ -15,8 +15,7 @@ from simcluster_backends.common.verdict import Verdict
 from simcluster_backends.sim.loop.event_loop import SimLoop
 from simcluster_backends.sockets import run_cluster
 from simcluster_backends.sockets.launcher.faults import LauncherFaults, check_faults, holds, resets, slow_spells
-from simcluster_backends.sockets.launcher.member import members_of
-from simcluster_backends.sockets.local import run_bodies
+from simcluster_backends.sockets.launcher.node_handle import members_of
 from simcluster_backends.sockets.node.cuts import follow, follow_resets
 from simcluster_backends.sockets.node.transport import SocketTransport
 from simcluster_backends.sockets.wire.messages import HoldOrder, ResetOrder
@@ -28,6 +27,7 @@ from simcluster.transport import FREE
 from tests.backends.common.test_verdict import peer_lost
 from tests.support.clusters import chain
 from tests.support.plans import plan
+from tests.support.socket_cluster import run_bodies
 from tests.support.socket_runs import Running, gone, pids_in
 
 TOPOLOGY = chain(3)
@@ -74,14 +74,6 @@ def test_a_node_that_is_started_by_hand_cannot_be_made_to_hang_or_come_but_can_c
     problems = check_faults(job(*(f"kind: {kind}, node: n1, at: 1 s" for kind in kinds), addresses=addresses))
     assert [problem.key for problem in problems] == ["faults[0].node", "faults[2].node", "faults[4].node"]
     assert all("n1, which is started by hand" in problem.found for problem in problems)
-
-
-def test_a_refused_plan_exits_2_and_writes_nothing(command: Any, tmp_path: Path) -> None:
-    fault = "faults=[{kind: loss, link: pi5-mini1, at: 1 s, probability: 0.1}]"
-    code, _, err = command("run", "quickstart", "--backend", "sockets", "--set", fault, "--out", "run")
-    assert code == 2
-    assert "faults[0].kind: found loss, which sockets cannot do" in err
-    assert list(tmp_path.iterdir()) == []
 
 
 def test_every_kind_is_either_done_or_refused() -> None:

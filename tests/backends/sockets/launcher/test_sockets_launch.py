@@ -173,7 +173,7 @@ def test_a_program_that_is_not_there_is_said_to_be_missing() -> None:
 
 
 def test_a_run_in_which_everybody_waits_lists_who_waits_for_what() -> None:
-    record = run_cluster(job("waits_for_nothing", options={"stuck_s": 0.3, "heartbeat_s": 0.1}))
+    record = run_cluster(job("waits_for_nothing", options={"stuck_s": 1.0, "heartbeat_s": 0.1}))
     assert isinstance(record.error, NeverFinished)
     at = node_programs.line_of(node_programs.waits_for_nothing, "node.recv(")
     assert record.error.waits == [
@@ -184,7 +184,7 @@ def test_a_run_in_which_everybody_waits_lists_who_waits_for_what() -> None:
 
 
 def test_a_run_in_which_a_tag_is_wrong_names_what_lies_unread() -> None:
-    record = run_cluster(job("reads_another_tag", "ab", options={"stuck_s": 0.3, "heartbeat_s": 0.1}))
+    record = run_cluster(job("reads_another_tag", "ab", options={"stuck_s": 1.0, "heartbeat_s": 0.1}))
     assert isinstance(record.error, NeverFinished)
     at = node_programs.line_of(node_programs.reads_another_tag, "node.recv(")
     assert record.error.waits == [

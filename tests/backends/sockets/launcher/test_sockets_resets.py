@@ -23,11 +23,7 @@ RESETS = {"kind": "reset", "groups": [["n0"], ["n1"], ["n2"]], "at": "0 s", "eve
 def experiment(algorithm: str, *faults: dict[str, Any]) -> dict[str, Any]:
     return {
         "name": "resets",
-        "topology": {
-            "name": "star",
-            "nodes": {f"n{i}": {"device": "raspberry-pi-4"} for i in range(3)} | {"sw": {"kind": "switch"}},
-            "links": [{"between": [f"n{i}", "sw"], "bandwidth": "1 Gbps", "latency": "100 us"} for i in range(3)],
-        },
+        "topology": {"generator": "star", "workers": 3, "device": "raspberry-pi-4", "latency": "100 us"},
         "algorithm": algorithm,
         "workload": {"name": "mnist_mlp", "hidden": 16},
         "stop": {"steps": 60},

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 from simcluster_backends.sim.loop.event_loop import SimLoop
-from simcluster_backends.sockets.launcher.member import NodeHandle
+from simcluster_backends.sockets.launcher.node_handle import NodeHandle
 from simcluster_backends.sockets.launcher.settings import SocketOptions
 from simcluster_backends.sockets.launcher.watchdog import STALL_WARNING_S, Watch
 from simcluster_backends.sockets.wire.messages import NodeOutcome, NodeStatus

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import re
 import socket
 from collections.abc import Callable
 from typing import Any
@@ -19,6 +20,7 @@ from simcluster_backends.sockets.wire.outgoing import OutgoingFrame
 from simcluster_backends.sockets.wire.protocol import PROTOCOL_VERSION
 
 from simcluster.errors import HandshakeRefused, RunError, UsageError
+from simcluster.version import __version__
 from simcluster.web.requests import is_loopback
 
 KEY = b"k" * 32
@@ -130,24 +132,15 @@ def test_a_client_that_trickles_is_dropped_when_its_time_is_up(monkeypatch: pyte
     assert "no handshake within 0.2 s" in dropped
 
 
-def test_a_client_that_says_nothing_is_dropped_when_its_time_is_up(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(connection_module, "HANDSHAKE_TIMEOUT_S", 0.1)
-
-    async def visit(door: Door) -> list[str]:
-        assert await door.throw(b"sim") == b""
-        return list(door.listener.dropped)
-
-    (dropped,) = at_the_door(visit)
-    assert "no handshake within 0.1 s" in dropped
-
-
 def test_more_strangers_than_the_limit_are_dropped_unread(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(connection_module, "HANDSHAKE_TIMEOUT_S", 60.0)
+
     async def visit(door: Door) -> None:
         strangers = [
             await asyncio.open_connection(door.listener.host, door.listener.port) for _ in range(PENDING_LIMIT)
         ]
         await until(lambda: len(door.listener._pending) == PENDING_LIMIT)
-        assert await door.throw(b"") == b""  # dropped, although its five seconds have hardly begun
+        assert await door.throw(b"") == b""  # dropped, although its time has hardly begun
         strangers[0][1].close()
         connection = await door.knock()  # a place is free again, and connect tries until there is one
         await connection.end()
@@ -170,13 +163,14 @@ def test_a_wrong_key_is_refused_on_both_sides() -> None:
 
 def test_another_version_of_the_package_is_refused_with_both_named_on_both_sides() -> None:
     async def visit(door: Door) -> list[str]:
-        with pytest.raises(HandshakeRefused, match=r"9\.9\.9.*0\.1\.0"):
+        with pytest.raises(HandshakeRefused, match=rf"9\.9\.9.*{re.escape(__version__)}"):
             await door.knock(package="9.9.9")
+        await until(lambda: len(door.listener.dropped) > 0)
         return list(door.listener.dropped)
 
     (dropped,) = at_the_door(visit)
     assert "9.9.9" in dropped
-    assert "0.1.0" in dropped
+    assert __version__ in dropped
 
 
 def test_another_version_of_the_protocol_is_refused_with_both_named() -> None:

@@ -20,7 +20,6 @@ import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
-from simcluster_backends.sockets.local import run_bodies
 from simcluster_backends.sockets.net import shared_memory
 from simcluster_backends.sockets.net.send_queue import QueuedFrame, SendQueue
 from simcluster_backends.sockets.net.shared_memory import SLOT_BYTES, SLOTS, MemoryOffer, ReceiveSlots, SendSlots
@@ -33,6 +32,7 @@ from simcluster.errors import ProtocolError
 from simcluster.payload import lend, pack
 from simcluster.testing import CHECKS, RunBodies
 from tests.backends.sockets.node.test_sockets_transport import run
+from tests.support.socket_cluster import run_bodies
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="only Linux has files in memory without a name")
 LARGE = 3 * SLOTS * SLOT_BYTES // 4  # floats: three times what fits into the slots
@@ -215,7 +215,8 @@ def test_nodes_that_both_send_before_they_receive_do_not_wait_for_each_other(wra
     assert exchanged(wrap) == [True, True]
 
 
-def test_only_lengths_are_on_the_stream_once_memory_is_shared() -> None:
+@pytest.mark.parametrize("shortcuts", ["memory", "landing"])
+def test_only_lengths_are_on_the_stream_once_memory_is_shared(shortcuts: str) -> None:
     async def body(node: SocketTransport) -> int:
         other, tensor = 1 - node.rank, torch.ones(LARGE)
         link = node._member.links[other]
@@ -228,7 +229,8 @@ def test_only_lengths_are_on_the_stream_once_memory_is_shared() -> None:
 
     # Twelve slots of a message are twelve lengths of 4 bytes, each way; a preamble and an acknowledgement of 40 bytes
     # and a header of less than 100. Ten messages: 20 * (48 + 40 + 40 + 100) < 5000 bytes instead of 2 * 10 * 6 MB.
-    assert max(run(body, body)) < 5000
+    moved = run_bodies([body, body], shortcuts=shortcuts)
+    assert max(moved) < 5000 if shortcuts == "memory" else min(moved) > 2 * 10 * 4 * LARGE
 
 
 @pytest.mark.parametrize("check", CHECKS, ids=lambda check: check.__name__)

@@ -7,7 +7,6 @@ from collections.abc import Awaitable, Callable
 from typing import Any
 
 import pytest
-from simcluster_backends.sockets.local import run_bodies
 from simcluster_backends.sockets.net.addresses import open_socket
 from simcluster_backends.sockets.net.connection import Connection
 from simcluster_backends.sockets.net.listener import connect
@@ -20,6 +19,7 @@ from simcluster_backends.sockets.wire.handshake import NEW, Handshake, PeerIdent
 
 from simcluster.errors import ABSENT, ENDED, HandshakeRefused, PeerLost
 from simcluster.runs.recorder import Recorder
+from tests.support.socket_cluster import run_bodies
 
 KEY, RUN, NAMES = b"k" * 32, b"r" * 16, ["a", "b", "c"]
 

@@ -9,7 +9,6 @@ from typing import Any
 
 import pytest
 import torch
-from simcluster_backends.sockets.local import run_bodies
 from simcluster_backends.sockets.net.certificates import make_certificates
 from simcluster_backends.sockets.net.link import PeerLink
 from simcluster_backends.sockets.net.tls import read_tls
@@ -19,6 +18,7 @@ from simcluster_backends.sockets.node.transport import SocketTransport
 from simcluster.errors import PeerLost
 from simcluster.payload import lend, pack
 from tests.backends.sockets.node.test_mesh import NAMES, address, close, knocks, node, run
+from tests.support.socket_cluster import run_bodies
 
 RESETS = 100
 LENGTHS = (1, 50_000, 3, 400_000, 7)  # floats: several frames in one read, and several reads for one frame

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+from dataclasses import replace
 
 import pytest
 import torch
-from simcluster_backends.sockets.local import run_bodies
 from simcluster_backends.sockets.node.transport import SocketTransport
 from simcluster_backends.sockets.wire.frame import FrameKind, Landing
 from simcluster_backends.sockets.wire.outgoing import OutgoingFrame, data_frame
@@ -14,10 +14,12 @@ from simcluster_backends.sockets.wire.reader import READ_AHEAD_BYTES
 from torch import Tensor
 
 from simcluster.collectives import ring_all_reduce
-from simcluster.collectives.ring import LEAST_BYTES, Landings
+from simcluster.collectives.ring import LEAST_BYTES
 from simcluster.payload import Message, Payload, lend, pack
+from simcluster.shortcuts import GiveBack, Shortcuts
 from simcluster.transport import Transport
 from tests.support.clusters import run, star
+from tests.support.socket_cluster import run_bodies
 from tools.hostile.inputs import Feeding
 
 LONG = READ_AHEAD_BYTES  # numbers of 4 bytes: four times what is read ahead
@@ -182,14 +184,17 @@ def test_a_ring_lands_its_chunks_in_the_result() -> None:
     places: list[int] = []
 
     async def body(node: Transport) -> Tensor:
-        land = node.land  # type: ignore[attr-defined]
+        fast = node.fast
+        assert fast is not None
+        assert fast.land is not None
+        land = fast.land
 
-        def noted(source: int, tag: str, place: Tensor) -> object:
+        def noted(source: int, tag: str, place: Tensor) -> GiveBack | None:
             places.append(place.untyped_storage().data_ptr())
             return land(source, tag, place)
 
         if node.rank == 0:
-            node.land = noted  # type: ignore[attr-defined]
+            vars(node)["fast"] = replace(fast, land=noted)
         return await _sum(node, 2 * LONG)
 
     totals = run_bodies([body] * 2)
@@ -230,16 +235,19 @@ def test_unequal_vectors_are_named() -> None:
 
     first = run(star(2), body, body)[0]
     # Rank 0 receives chunk 1: 2 of its own 4 numbers, 3 of rank 1's 6.
-    assert first == "'sum': chunk 1 of rank 0 has 2 numbers, rank 1's 3; expected vectors of one length"
+    assert first == "rank 1 has sent 3 numbers for 2 here under 'sum/scatter0'; expected vectors of one length"
 
 
 def test_short_chunks_are_not_worth_a_place() -> None:
-    async def body(node: Transport) -> bool:
+    async def body(node: Transport) -> list[str]:
         asked: list[str] = []
-        node.land = lambda source, tag, place: asked.append(tag)  # type: ignore[attr-defined]
-        with Landings(node, 1 - node.rank) as landings:
-            landings.add("short", torch.zeros(LEAST_BYTES // 4 - 1))
-            landings.add("long", torch.zeros(LEAST_BYTES // 4))
-        return asked == ["long"]
 
-    assert run_bodies([body] * 2) == [True, True]
+        def noted(source: int, tag: str, place: Tensor) -> None:
+            asked.append(tag)
+
+        vars(node)["fast"] = Shortcuts(land=noted)
+        for tag, numbers in (("short", LEAST_BYTES // 4 - 1), ("long", LEAST_BYTES // 4)):
+            await ring_all_reduce(node, torch.zeros(2 * numbers), tag)
+        return asked
+
+    assert run_bodies([body] * 2) == [["long/scatter0", "long/gather0"]] * 2

@@ -28,6 +28,8 @@ WIRE = {
     6: "d1fbf608c9559447",
     7: "06788f0a10f39727",
     8: "1f205450aa768cc7",
+    9: "1eb14d29ab8b5d05",
+    10: "77e90119e47bb0f7",
 }
 """A digest of everything that crosses the wire, by version; names of classes count, which do not cross."""
 

@@ -1,4 +1,4 @@
-"""all_reduce_dp with compressed gradients: bytes, learning, and when it pays."""
+"""all_reduce_dp with compressed gradients: learning."""
 
 from __future__ import annotations
 
@@ -8,10 +8,9 @@ import pytest
 import torch
 
 from simcluster.compression import KINDS
-from simcluster.topology import Device
 from simcluster.workloads import mnist_mlp
 from tests.core.algorithms.data_parallel.all_reduce_runs import SEED, train
-from tests.support.clusters import star, with_nodes
+from tests.support.clusters import star
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -20,17 +19,9 @@ def test_digits_are_learnt_with_every_compression_and_replicas_agree(kind: str) 
     compression: dict[str, Any] = {"kind": kind}
     if kind in ("top_k", "random_k"):
         compression |= {"fraction": 0.1, "error_feedback": True}
-    replicas, _, _ = train(star(2), workload, steps=60, compression=compression)
+    replicas, _, _ = train(star(2), workload=workload, steps=60, compression=compression)
     assert replicas[0].evaluate()["accuracy"] > 0.6
     assert replicas[0].weights_sha256() == replicas[1].weights_sha256()
-
-
-def test_int8_moves_a_quarter_of_the_bytes_and_learns_the_same() -> None:
-    workload = mnist_mlp(hidden=64)
-    dense, sent, _ = train(star(2), workload, steps=30)
-    small, fewer, _ = train(star(2), workload, steps=30, compression="int8")
-    assert sent[0].bytes_sent / fewer[0].bytes_sent == pytest.approx(4, rel=0.01)
-    assert abs(small[0].evaluate()["accuracy"] - dense[0].evaluate()["accuracy"]) < 0.03
 
 
 def test_int8_leaves_small_steps_alone() -> None:
@@ -40,17 +31,6 @@ def test_int8_leaves_small_steps_alone() -> None:
     start = workload.replica(0, 2, SEED, 1).parameters
     moved = []
     for compression in ("none", "int8"):
-        replicas, _, _ = train(star(2), workload, steps=10, compression=compression)
+        replicas, _, _ = train(star(2), workload=workload, steps=10, compression=compression)
         moved.append(torch.cat([(a - b).flatten() for a, b in zip(replicas[0].parameters, start, strict=True)]))
     assert float((moved[1] - moved[0]).norm()) < 0.1 * float(moved[0].norm())
-
-
-def test_compression_pays_on_a_slow_link_and_costs_on_a_slow_device() -> None:
-    workload = mnist_mlp(hidden=64)
-
-    def time(compression: str, bandwidth_Bps: float, flops_per_s: float) -> float:
-        topology = with_nodes(star(2, bandwidth_Bps), device=Device("d", flops_per_s))
-        return train(topology, workload, steps=2, compression=compression)[2]
-
-    assert time("int8", 1e6, 1e12) < 0.3 * time("none", 1e6, 1e12)
-    assert time("int8", 1e12, 1e8) > 1.02 * time("none", 1e12, 1e8)

@@ -5,61 +5,28 @@ Its ring, its broadcast and what it makes of a lost peer are in test_algorithms.
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
-from simcluster_backends.sim.cluster import SimCluster
-from simcluster_backends.sim.faults import SimFaults
 from torch import Tensor, nn
 
-import simcluster
-from simcluster.algorithms import all_reduce_dp
 from simcluster.algorithms.data_parallel.buckets import cut_into_buckets
-from simcluster.errors import PeerLost
 from simcluster.lab.verify.claims.data_parallel import all_reduce_dp as reference
 from simcluster.lab.verify.claims.data_parallel import all_reduce_dp_bytes as payload_bytes
 from simcluster.topology import Device
-from simcluster.transport import Transport
-from simcluster.workloads import Replica, Workload, gpt, mnist_mlp, quadratic, sgd
-from tests.core.algorithms.data_parallel.all_reduce_runs import ALL, SEED, STEPS, USUAL, WORKLOAD, moody, train, values
-from tests.core.workloads.costs.test_timing_only import both, experiment, same_time_and_messages
+from simcluster.workloads import Workload, gpt, mnist_mlp, quadratic, sgd
+from tests.core.algorithms.data_parallel.all_reduce_runs import SEED, STEPS, USUAL, WORKLOAD, train, values
 from tests.support.clusters import star, with_nodes
-from tests.support.plans import plan
 
 # one process
-
-
-@pytest.mark.parametrize("size", [1, 2, 3, 7])
-@pytest.mark.parametrize(
-    "settings",
-    [
-        {},
-        {"staleness": 1},
-        {"staleness": 3},
-        {"staleness": 50},  # more than there are steps: all gradients at the initial weights
-        {"accumulate": 2},
-        {"accumulate": 5},  # the last step has 2 batches
-        {"bucket_bytes": 1},
-        {"compression": ALL},
-        {"staleness": 2, "accumulate": 2, "bucket_bytes": 1, "compression": ALL},
-        *({"schedule": name} for name in ("naive", "direct", "binomial", "recursive_doubling", "halving_doubling")),
-    ],
-    ids=str,
-)
-def test_n_ranks_do_what_the_naive_loop_does(settings: dict[str, Any], size: int) -> None:
-    replicas, _, _ = train(star(size), **settings)
-    for replica, expected in zip(replicas, reference(WORKLOAD, size, SEED, STEPS, USUAL | settings), strict=True):
-        torch.testing.assert_close(replica.parameters, list(expected), rtol=1e-12, atol=1e-12)
-        assert replica.weights_sha256() == replicas[0].weights_sha256()
 
 
 @pytest.mark.parametrize("schedule", ["ring", "naive", "direct"])
 @pytest.mark.parametrize("settings", [{}, {"accumulate": 5}, {"initial_weights": "broadcast"}], ids=str)
 def test_bytes_are_those_of_the_formula(schedule: str, settings: dict[str, Any]) -> None:
     workload = quadratic(features=2520, samples=64, batch_size=4)  # as many as 3 and 4 divide
-    _, records, _ = train(star(3), workload, schedule=schedule, **settings)
+    _, records, _ = train(star(3), workload=workload, schedule=schedule, **settings)
     sent = sum(record.bytes_sent for record in records)
     messages = sum(record.messages_sent for record in records)
     expected = payload_bytes(3, 4 * 2520, STEPS, USUAL | {"schedule": schedule} | settings)
@@ -90,8 +57,8 @@ def test_a_shared_parameter_is_complete_with_the_first_layer_that_uses_it() -> N
     (embedding,) = (place for place, name in enumerate(replica.names) if name == "embedding.weight")
     assert embedding in buckets[-1].places
     assert sorted(place for bucket in buckets for place in bucket.places) == list(range(len(replica.parameters)))
-    together, _, _ = train(star(2), workload, steps=3, schedule="naive")
-    in_buckets, _, _ = train(star(2), workload, steps=3, schedule="naive", bucket_bytes=1)
+    together, _, _ = train(star(2), workload=workload, steps=3, schedule="naive")
+    in_buckets, _, _ = train(star(2), workload=workload, steps=3, schedule="naive", bucket_bytes=1)
     torch.testing.assert_close(in_buckets[0].parameters, together[0].parameters, rtol=1e-4, atol=1e-6)
 
 
@@ -100,7 +67,7 @@ def test_buckets_change_no_bit_where_sums_are_taken_in_the_same_order(schedule: 
     # A ring sums chunk c in the order c, c+1, ..., and a bucket has other chunks; of two numbers there is one sum.
     workload = mnist_mlp(hidden=16)
     together, in_buckets = (
-        train(star(size), workload, steps=4, schedule=schedule, bucket_bytes=size_bytes)[0]
+        train(star(size), workload=workload, steps=4, schedule=schedule, bucket_bytes=size_bytes)[0]
         for size_bytes in (None, 600)
     )
     assert (together[0].weights_sha256() == in_buckets[0].weights_sha256()) == same
@@ -115,7 +82,7 @@ def test_a_bucket_is_on_its_way_while_the_layers_before_it_are_computed() -> Non
     times = {}
     for size_bytes in (None, 1):
         topology = with_nodes(topology, device=Device("slow", flops_per_s=2e8))
-        _, _, times[size_bytes] = train(topology, workload, steps=3, bucket_bytes=size_bytes)
+        _, _, times[size_bytes] = train(topology, workload=workload, steps=3, bucket_bytes=size_bytes)
     # The last layer has 1010 numbers, 4040 bytes: a ring of two moves them in 4.04 ms, of 12 in all three steps.
     assert times[None] - times[1] == pytest.approx(3 * 4.04e-3, rel=0.02)
 
@@ -170,7 +137,7 @@ def branching() -> Workload:
 @pytest.mark.parametrize("settings", [{}, {"bucket_bytes": 1}, {"accumulate": 2}], ids=str)
 def test_parameters_that_some_ranks_do_not_use_are_averaged_with_zeros(settings: dict[str, Any]) -> None:
     workload, size = branching(), 3
-    replicas, _, _ = train(star(size), workload, **settings)
+    replicas, _, _ = train(star(size), workload=workload, **settings)
     first = [next(workload.replica(rank, size, SEED, 1).batches()).inputs.sum().item() > 0 for rank in range(size)]
     assert len(set(first)) == 2, "in the first step ranks go different ways"
     expected = reference(workload, size, SEED, STEPS, USUAL | settings)
@@ -180,76 +147,7 @@ def test_parameters_that_some_ranks_do_not_use_are_averaged_with_zeros(settings:
     alone = workload.replica(0, size, SEED, 1)
     used = [alone.loss_and_gradients(next(workload.replica(r, size, SEED, 1).batches()))[1][0] for r in range(size)]
     assert [bool(gradient.abs().sum() > 0) for gradient in used] == first
-    one_step, _, _ = train(star(size), workload, steps=1)
+    one_step, _, _ = train(star(size), workload=workload, steps=1)
     torch.testing.assert_close(
         one_step[0].parameters[0], alone.parameters[0] - 0.1 * sum(used) / 3, rtol=1e-12, atol=1e-12
     )
-
-
-# faults
-
-
-@pytest.mark.parametrize(
-    "settings",
-    [{"staleness": 3}, {"staleness": 2, "compression": "int8"}, {"bucket_bytes": 1, "compression": "top_k"}],
-    ids=str,
-)
-def test_a_lost_peer_ends_it_also_with_reductions_under_way(settings: dict[str, Any]) -> None:
-    topology = moody(3)
-    replicas = [WORKLOAD.replica(rank, 3, SEED, 200) for rank in range(3)]
-
-    async def body(node: Transport) -> None:
-        await all_reduce_dp(node, replicas[node.rank], **settings)
-
-    results = SimCluster(topology, SEED, faults=SimFaults(plan(topology, "kind: crash, node: n2, at: 20 ms"))).run(
-        [body] * 3
-    )
-    for result in results[:2]:
-        assert isinstance(result, (PeerLost, ExceptionGroup)), result
-
-
-@pytest.mark.slow
-def test_a_short_hang_changes_no_bit() -> None:
-    topology = moody(3)
-    ends = []
-    for faults in ([], ["kind: hang, node: n2, at: 5 ms, for: 20 ms"]):
-        replicas = [WORKLOAD.replica(rank, 3, SEED, 60) for rank in range(3)]
-
-        async def body(node: Transport, replicas: list[Replica] = replicas) -> None:
-            await all_reduce_dp(node, replicas[node.rank], staleness=2, compression="qsgd")
-
-        cluster = SimCluster(topology, SEED, faults=SimFaults(plan(topology, *faults)))
-        assert cluster.run([body] * 3) == [None] * 3
-        ends.append((replicas[0].weights_sha256(), cluster.loop.time()))
-    assert ends[0][0] == ends[1][0]
-    assert ends[0][1] < ends[1][1]
-
-
-# both backends, and without values
-
-SETTINGS: list[dict[str, Any]] = [
-    {"staleness": 2},
-    {"bucket_bytes": 1000, "accumulate": 2},
-    {"bucket_bytes": 1000, "staleness": 1, "accumulate": 2, "compression": "qsgd"},
-    {"compression": {"kind": "top_k", "fraction": 0.05}, "staleness": 1},
-    {"compression": "power_sgd"},
-    {"schedule": "halving_doubling", "bucket_bytes": 1000},
-]
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("settings", SETTINGS, ids=str)
-def test_without_values_the_same_messages_at_the_same_times(settings: dict[str, Any], tmp_path: Path) -> None:
-    real, none = both({"name": "all_reduce_dp", **settings}, tmp_path)
-    same_time_and_messages(real, none)
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("settings", SETTINGS[2:4], ids=str)
-def test_simulator_and_sockets_agree_to_the_bit(settings: dict[str, Any], tmp_path: Path) -> None:
-    source = experiment({"name": "all_reduce_dp", **settings}, "real", workload={"name": "mnist_mlp", "hidden": 16})
-    runs = [
-        simcluster.run(source, backend=backend, out=tmp_path / backend, report=False) for backend in ("sim", "sockets")
-    ]
-    for key in ("weights_sha256", "bytes_sent", "messages_sent", "steps", "loss"):
-        assert runs[0].summary[key] == runs[1].summary[key], key

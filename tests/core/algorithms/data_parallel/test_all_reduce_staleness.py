@@ -1,15 +1,10 @@
-"""all_reduce_dp with delayed gradients: stragglers, leads and stability."""
+"""all_reduce_dp with delayed gradients: stragglers and leads."""
 
 from __future__ import annotations
 
-import math
-
 import pytest
-import torch
-from torch import nn
 
 from simcluster.topology import Device
-from simcluster.workloads import Workload, sgd
 from tests.core.algorithms.data_parallel.all_reduce_runs import STEPS, moody, train, values
 from tests.support.clusters import star
 
@@ -52,20 +47,3 @@ def test_fast_ranks_lead_by_the_bound_and_the_slowest_by_nothing() -> None:
 def test_without_staleness_there_is_no_lead_to_record() -> None:
     _, records, _ = train(star(2))
     assert {metric.name for metric in records[0].metrics} == {"loss"}
-
-
-@pytest.mark.parametrize(
-    ("staleness", "share", "stable"), [(1, 0.97, True), (1, 1.03, False), (3, 0.95, True), (3, 1.05, False)]
-)
-def test_delayed_steps_are_stable_up_to_the_bound_of_the_delay(staleness: int, share: float, stable: bool) -> None:
-    # x_{t+1} = x_t - eta x_{t-K} is stable iff eta < 2 sin(pi / (2 (2 K + 1))).
-    workload = Workload(
-        model=lambda: nn.Linear(1, 1, bias=False, dtype=torch.float64),
-        loss=lambda outputs, targets: (outputs - targets).square().mean() / 2,
-        train=(torch.ones(8, 1, dtype=torch.float64), torch.zeros(8, 1, dtype=torch.float64)),
-        optimizer=sgd(share * 2 * math.sin(math.pi / (2 * (2 * staleness + 1)))),
-        batch_size=2,
-    )
-    _, records, _ = train(star(2), workload, steps=160, staleness=staleness)
-    losses = [loss for _, loss in values(records[0], "loss")]
-    assert (sum(losses[-40:]) < sum(losses[40:80])) == stable

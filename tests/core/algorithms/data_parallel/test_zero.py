@@ -19,8 +19,8 @@ from simcluster.errors import UsageError
 from simcluster.lab.bench.collective import ByteCounter
 from simcluster.lab.verify.claims.data_parallel import zero as reference
 from simcluster.topology import Device
-from simcluster.workloads import Workload, gpt, mnist_mlp, quadratic, train_alone
-from tests.core.algorithms.trained import SEED, UNEVEN, close, lost_somebody, takes_the_same_time_without_values, train
+from simcluster.workloads import Workload, gpt, mnist_mlp, quadratic
+from tests.core.algorithms.trained import SEED, UNEVEN, close, train
 from tests.support.clusters import star
 
 MLP = mnist_mlp(hidden=20, batch_size=4, momentum=0.9)  # units of 15700 and 210 numbers, which 2, 5 and 10 divide
@@ -43,15 +43,6 @@ def test_all_stages_give_the_same_bits_on_all_ranks(workload: Workload, reduce: 
     ]
     assert len(vectors) == 4 * 3
     assert all(torch.equal(vector, vectors[0]) for vector in vectors)
-
-
-@pytest.mark.parametrize("size", [1, 2, 3, 4, 7])
-@pytest.mark.parametrize("stage", [1, 3])
-def test_every_stage_is_one_process_on_the_joined_batches(stage: int, size: int) -> None:
-    for workload in (MLP, CLIPPED):
-        alone = train_alone(workload, size, SEED, 4)
-        run = train("zero", size, workload=workload, steps=4, stage=stage, reduce="direct", gather="broadcast")
-        close(run.weights, [alone] * size, 1e-6)
 
 
 @pytest.mark.parametrize("stage", STAGES)
@@ -151,18 +142,6 @@ def test_every_rank_holds_what_is_predicted_to_the_byte(workload: Workload, stag
                     assert found == {**{name: [value] for name, value in most.items()}, "peak_bytes": [peak]}
 
 
-def test_each_stage_holds_a_part_more_as_a_part_only() -> None:
-    """4 M of parameters: the paper's table, with one byte of momentum and one of a master copy for each of gradient."""
-    size, model = 10, 4 * (784 * 20 + 20 + 20 * 10 + 10)
-    held = []
-    for stage in STAGES:
-        run = train("zero", size, workload=MLP, steps=2, stage=stage, prefetch=0)
-        names = ("parameters_bytes", "optimizer_bytes")
-        held.append([run.values(0, name)[0] / model for name in names])
-    # Stage 3 has no other copy of what it updates than its part of the parameters.
-    assert held == [[1.0, 2.0], [1.0, 0.2], [1.0, 0.2], [0.1, 0.1]]
-
-
 def test_giving_back_more_than_is_held_is_an_error() -> None:
     held = HeldBytes()
     held.take("gradients", 3)
@@ -193,22 +172,10 @@ def test_prefetched_layers_arrive_while_others_are_used() -> None:
     assert times[1] < times[0]
 
 
-@pytest.mark.parametrize("settings", [{"stage": stage} for stage in STAGES] + [{"stage": 3, "reduce": "direct"}])
-def test_without_values_everything_is_at_the_same_time(settings: dict[str, Any]) -> None:
-    for workload in (MLP, CLIPPED):
-        takes_the_same_time_without_values("zero", UNEVEN, workload=workload, steps=3, staleness=1, **settings)
-
-
 def test_in_stage_3_rank_0_records_only_steps_whose_weights_it_has() -> None:
     run = train("zero", 2, steps=6, stage=3, gather_interval=4)
     assert [metric.step for metric in run.records[0].metrics if metric.name == "loss"] == [4, 6]
     assert [metric.step for metric in run.records[1].metrics if metric.name == "loss"] == [1, 2, 3, 4, 5, 6]
-
-
-@pytest.mark.parametrize("settings", [{}, {"stage": 3, "reduce": "direct", "gather": "broadcast"}])
-def test_a_lost_rank_is_the_end_for_all(settings: dict[str, Any]) -> None:
-    run = train("zero", UNEVEN, faults=("kind: crash, node: n2, at: 20 ms",), **settings)
-    assert all(lost_somebody(result) for result in run.results[:2])
 
 
 def test_a_layer_of_several_dtypes_makes_no_vector() -> None:
@@ -231,21 +198,6 @@ def test_a_layer_of_several_dtypes_makes_no_vector() -> None:
     )
     with pytest.raises(UsageError, match=r"layer 0: found parameters of torch.float32, torch.float64, expected one"):
         cut_into_units(workload.replica(0, 1, 0, 1))
-
-
-def test_sockets_give_the_bits_of_the_simulator(tmp_path: Path) -> None:
-    source: dict[str, Any] = {
-        "name": "zero",
-        "topology": {"generator": "star", "workers": 3},
-        "algorithm": {"name": "zero", "stage": 3, "reduce": "direct", "staleness": 1},
-        "workload": {"name": "mnist_mlp", "hidden": 16, "optimizer": "adamw", "clip_norm": 1.0},
-        "stop": {"steps": 4},
-        "seed": 1,
-    }
-    runs = [simcluster.run(source, backend=name, out=tmp_path / name, report=False) for name in ("sim", "sockets")]
-    hashes = {node["weights_sha256"] for run in runs for node in run.summary["nodes"].values()}
-    assert len(hashes) == 1
-    assert runs[0].summary["bytes_sent"] == runs[1].summary["bytes_sent"]
 
 
 @pytest.mark.slow

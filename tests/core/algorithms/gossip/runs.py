@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
@@ -10,23 +9,17 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 import torch
-from simcluster_backends.sim.cluster import SimCluster
-from simcluster_backends.sim.faults import SimFaults
 from torch import Tensor, nn
 
-from simcluster.algorithms import ALGORITHMS
 from simcluster.runs.record import NodeRecord
 from simcluster.topology import Device, Topology
-from simcluster.transport import Transport
-from simcluster.workloads import Replica, Workload, quadratic, sgd
-from tests.support.clusters import star
-from tests.support.plans import plan
+from simcluster.workloads import Replica, Workload, sgd
+from tests.core.algorithms.trained import SEED as SEED
+from tests.core.algorithms.trained import WORKLOAD, train
 
-SEED = 3
 INSTANT = Device("instant", flops_per_s=1e24)
 """Work takes no time to speak of."""
 
-WORKLOAD = quadratic(features=6, batch_size=4, dtype="float64")
 STILL = replace(WORKLOAD, optimizer=sgd(1e-300))
 """Whatever moves, moves by averaging."""
 
@@ -57,42 +50,25 @@ def run(
     topology: Topology | int,
     *,
     workload: Workload = WORKLOAD,
-    steps: int = 12,
     apart: bool = False,
-    faults: Sequence[str] = (),
     fails: bool = False,
-    limit_s: float | None = None,
     keepers: Sequence[Any] = (),
-    **settings: Any,
+    **more: Any,
 ) -> Ran:
-    """On *topology*, or a star of so many, for *limit_s* at most. *apart*: rank r begins with r more than rank 0;
-    *keepers*, by rank, are handed what an algorithm keeps.
+    """Run the algorithm *name* on *topology*, or on a star of that size; unless it *fails*, raise what a rank raised.
 
-    Unless it *fails*, whatever a rank raised is raised here.
+    *apart*: rank r begins with r more than rank 0. *keepers*, by rank, get what an algorithm keeps.
     """
-    topology = star(topology) if isinstance(topology, int) else topology
-    size = len(topology.workers)
-    replicas = [workload.replica(rank, size, SEED, steps) for rank in range(size)]
-    for replica, keeper in zip(replicas, keepers, strict=False):
-        replica.keeper = keeper
-    if apart:
-        for rank, replica in enumerate(replicas):
-            replica.load([parameter + rank for parameter in replica.parameters])
 
-    async def body(node: Transport) -> None:
-        replicas[node.rank].ledger.incarnation = cluster.members[node.rank].recorder.incarnation
-        try:
-            async with asyncio.timeout(limit_s):
-                await ALGORITHMS[name](node, replicas[node.rank], **settings)
-        except TimeoutError:
-            assert limit_s is not None
+    def begin(replicas: list[Replica]) -> None:
+        for replica, keeper in zip(replicas, keepers, strict=False):
+            replica.keeper = keeper
+        if apart:
+            for rank, replica in enumerate(replicas):
+                replica.load([parameter + rank for parameter in replica.parameters])
 
-    cluster = SimCluster(topology, SEED, faults=SimFaults(plan(topology, *faults)))
-    results = cluster.run([body] * size)
-    for result in results:
-        if isinstance(result, BaseException) and not fails:
-            raise result
-    return Ran(results, replicas, [node.recorder.finish(None) for node in cluster.members])
+    done = train(name, topology, workload=workload, fails=fails, begin=begin, **more)
+    return Ran(done.results, done.replicas, done.records)
 
 
 def noise(dimensions: int, ranks: int, steps: int, learning_rate: float) -> Workload:

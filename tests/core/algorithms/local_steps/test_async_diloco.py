@@ -2,35 +2,21 @@
 
 from __future__ import annotations
 
-from typing import Any
-
-import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
 from simcluster.algorithms.local_steps import rounds as outer
-from simcluster.lab.verify.claims.diloco import ASYNC_DILOCO as CLAIM
-from simcluster.lab.verify.claims.diloco import async_diloco as reference
 from simcluster.lab.verify.claims.diloco import delayed_nesterov
 from simcluster.lab.verify.naive import overwrite, vector, walk
 from simcluster.topology import Device
 from tests.core.algorithms.trained import (
-    EVEN,
     SEED,
     UNEVEN,
     WORKLOAD,
-    changes_something,
-    close,
-    lost_somebody,
-    takes_the_same_time_without_values,
     train,
 )
 from tests.support.clusters import star
-
-DEFAULTS = {
-    "interval": 20, "dynamic": True, "outer_learning_rate": 0.7, "outer_momentum": 0.9, "delay": None, "spread": 0.0
-}  # fmt: skip
 
 
 @given(
@@ -64,12 +50,6 @@ def test_with_one_arrival_an_update_it_is_torchs_nesterov() -> None:
         torch.testing.assert_close(theta, weight.detach(), rtol=1e-12, atol=1e-12)
 
 
-@pytest.mark.parametrize("settings", [{"interval": 5}, {"interval": 2, "delay": 3, "spread": 0.6}], ids=str)
-def test_one_rank_alone_is_the_naive_loop(settings: dict[str, Any]) -> None:
-    run = train("async_diloco", 1, **settings)
-    close(run.weights, reference(WORKLOAD, 1, SEED, 12, {**DEFAULTS, **settings}))
-
-
 def test_a_late_worker_is_stale_by_what_arrived_meanwhile() -> None:
     # n1 takes longer for a step than n0 for the whole run: 3 changes of n0 arrive, then all of n1.
     run = train("async_diloco", star(2, n1=Device("slow", 1.0)), interval=4, dynamic=False, delay=2)
@@ -97,46 +77,3 @@ def test_a_rank_four_times_as_slow_makes_a_quarter_of_the_steps_a_round() -> Non
     fixed = train("async_diloco", UNEVEN, interval=8, steps=48, dynamic=False)
     assert [fixed.values(rank, "pushed")[-1] for rank in range(3)] == [6.0] * 3
     assert max(run.values(0, "staleness")) <= max(fixed.values(0, "staleness"))
-
-
-@pytest.mark.parametrize("settings", [{}, {"interval": 3, "compression": "top_k"}], ids=str)
-def test_every_change_is_applied(settings: dict[str, Any]) -> None:
-    run = train("async_diloco", UNEVEN, **settings)
-    assert CLAIM.contributions is not None
-    names = ("pushed", "applied", "rejected")
-    account = CLAIM.contributions(
-        [{name: [(0, value) for value in run.values(rank, name)] for name in names} for rank in range(3)]
-    )
-    assert account.pushed == account.applied >= 3
-    assert account.rejected == 0
-
-
-@pytest.mark.parametrize(
-    ("settings", "topology"),
-    [
-        ({"interval": 1}, EVEN),
-        ({"dynamic": True}, UNEVEN),
-        ({"outer_learning_rate": 0.5}, EVEN),
-        ({"outer_momentum": 0.5}, EVEN),
-        ({"delay": 1}, EVEN),
-        ({"spread": 1.0}, EVEN),
-        ({"compression": "int8"}, EVEN),
-        ({"server_trains": False}, EVEN),
-    ],
-    ids=str,
-)
-def test_every_setting_changes_something(settings: dict[str, Any], topology: Any) -> None:
-    changes_something("async_diloco", settings, {"interval": 2, "dynamic": False}, topology)
-
-
-@pytest.mark.parametrize("settings", [{}, {"interval": 3}, {"interval": 4, "compression": "int8"}], ids=str)
-def test_without_values_it_takes_the_same_time(settings: dict[str, Any]) -> None:
-    takes_the_same_time_without_values("async_diloco", UNEVEN, **settings)
-
-
-def test_it_goes_on_without_a_lost_worker_and_ends_with_the_server() -> None:
-    lost = train("async_diloco", EVEN, faults=["kind: crash, node: n2, at: 9 ms"], interval=2)
-    assert lost.results[:2] == [None, None]
-    assert torch.isfinite(lost.vectors[0]).all()
-    headless = train("async_diloco", EVEN, faults=["kind: crash, node: n0, at: 9 ms"], interval=2)
-    assert all(lost_somebody(result) for result in headless.results[1:])

@@ -2,48 +2,18 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
 from simcluster.algorithms.local_steps.demo import _combine, _dct, _extract
-from simcluster.lab.verify.claims.local_steps import demo as reference
 from simcluster.lab.verify.claims.local_steps import waves
-from simcluster.workloads import quadratic, train_alone
 from tests.core.algorithms.trained import (
-    EVEN,
     SEED,
     WORKLOAD,
-    changes_something,
-    close,
-    lost_somebody,
-    takes_the_same_time_without_values,
     train,
 )
-
-DEFAULTS = {"momentum": 0.999, "chunk": 64, "top_k": 8, "update": "sign"}
-WIDE = quadratic(features=20, samples=256, batch_size=4, learning_rate=0.01, dtype="float64")
-
-
-@pytest.mark.parametrize("size", [1, 2, 3, 7])
-@pytest.mark.parametrize(
-    "settings",
-    [{"chunk": 8, "top_k": 2}, {"chunk": 5, "top_k": 1, "update": "mean"}, {"chunk": 64, "top_k": 3, "momentum": 0.5}],
-    ids=str,
-)
-def test_it_is_the_naive_loop(settings: dict[str, Any], size: int) -> None:
-    run = train("demo", size, workload=WIDE, **settings)
-    close(run.weights, reference(WIDE, size, SEED, 12, {**DEFAULTS, **settings}), rounding=1e-10)
-    assert all(torch.equal(vector, run.vectors[0]) for vector in run.vectors), "all end with the same bits"
-
-
-@pytest.mark.parametrize("size", [1, 3, 4])
-def test_if_all_is_shared_momentum_keeps_nothing_back_and_the_mean_is_one_process(size: int) -> None:
-    run = train("demo", size, chunk=4, top_k=4, update="mean")
-    close(run.weights, [train_alone(WORKLOAD, size, SEED, 12)] * size, rounding=1e-10)
 
 
 @pytest.mark.parametrize("size", [1, 2, 5, 64])
@@ -83,18 +53,3 @@ def test_k_coefficients_of_a_chunk_travel_with_places_of_as_few_bytes_as_they_fi
     chunks = -(-6 // chunk)
     # from both to the other; headers are of one length
     assert [b - a for a, b in zip(few, more, strict=True)] == [chunks * 2 * (8 + place_bytes)] * 2
-
-
-@pytest.mark.parametrize("settings", [{"momentum": 0.5}, {"chunk": 3}, {"top_k": 1}, {"update": "mean"}], ids=str)
-def test_every_setting_changes_something(settings: dict[str, Any]) -> None:
-    changes_something("demo", settings, {"chunk": 6, "top_k": 2}, EVEN)
-
-
-@pytest.mark.parametrize("settings", [{}, {"chunk": 4, "top_k": 2, "update": "mean"}], ids=str)
-def test_without_values_it_takes_the_same_time(settings: dict[str, Any]) -> None:
-    takes_the_same_time_without_values("demo", **settings)
-
-
-def test_it_ends_with_the_rank_that_is_lost() -> None:
-    run = train("demo", EVEN, faults=["kind: crash, node: n2, at: 9 ms"])
-    assert all(lost_somebody(result) for result in run.results[:2])

@@ -14,7 +14,6 @@ from simcluster.errors import UsageError
 from simcluster.lab.verify.claims.diloco import FEDBUFF as CLAIM
 from simcluster.lab.verify.naive import overwrite, vector, walk
 from simcluster.topology import Device
-from simcluster.workloads import train_alone
 from tests.core.algorithms.trained import (
     EVEN,
     SEED,
@@ -22,10 +21,7 @@ from tests.core.algorithms.trained import (
     WORK,
     WORKLOAD,
     Trained,
-    changes_something,
-    close,
     lost_somebody,
-    takes_the_same_time_without_values,
     train,
 )
 from tests.support.clusters import star
@@ -42,10 +38,6 @@ def balance(run: Trained) -> tuple[int, int, int]:
          for rank in range(len(run.records))]
     )  # fmt: skip
     return account.pushed, account.applied, account.rejected
-
-
-def test_one_rank_alone_is_one_process() -> None:
-    close(train("fedbuff", 1, interval=5).weights, [train_alone(WORKLOAD, 1, SEED, 12)])
 
 
 @pytest.mark.parametrize(("damping", "scale"), [("none", 1.0), ("root", 0.5)])
@@ -105,41 +97,6 @@ def test_a_small_form_travels_up_and_weights_come_down() -> None:
     assert dense.sizes("answer") == small.sizes("answer")
 
 
-@pytest.mark.parametrize(
-    ("settings", "given"),
-    [
-        ({"interval": 1}, {}),
-        ({"buffer": 1}, {}),
-        ({"server_learning_rate": 0.5}, {}),
-        ({"damping": "none"}, {}),
-        ({"max_staleness": 0}, {"buffer": 1}),
-        ({"compression": "int8"}, {}),
-        ({"server_trains": False}, {}),
-        ({"concurrency": 1}, {}),
-    ],
-    ids=str,
-)
-def test_every_setting_changes_something(settings: dict[str, Any], given: dict[str, Any]) -> None:
-    changes_something("fedbuff", settings, {"interval": 2, **given}, EVEN)
-
-
-@pytest.mark.parametrize(
-    "settings", [{}, {"interval": 2, "max_staleness": 1}, {"interval": 3, "compression": "int8"}], ids=str
-)
-def test_without_values_it_takes_the_same_time(settings: dict[str, Any]) -> None:
-    takes_the_same_time_without_values("fedbuff", UNEVEN, **settings)
-
-
-def test_it_goes_on_without_a_lost_worker_and_takes_it_back() -> None:
-    lost = train("fedbuff", EVEN, faults=["kind: crash, node: n2, at: 9 ms"], interval=2)
-    assert lost.results[:2] == [None, None]
-    assert 2 * 6 <= balance(lost)[1] < 3 * 6
-    assert torch.isfinite(lost.vectors[0]).all()
-    back = train("fedbuff", EVEN, faults=["kind: restart, node: n2, at: 9 ms, after: 1 ms"], interval=2)
-    assert back.results[:2] == [None, None]
-    assert balance(back)[1] > balance(lost)[1]
-
-
 def test_a_server_that_only_serves_makes_no_change_and_steps_for_as_many_as_train() -> None:
     run = train("fedbuff", EVEN, interval=4, buffer=100, server_trains=False)
     assert sorted(set(run.values(0, "applied"))) == [0.0, 2.0, 4.0, 6.0]
@@ -147,11 +104,6 @@ def test_a_server_that_only_serves_makes_no_change_and_steps_for_as_many_as_trai
     assert max(metric.step for metric in run.records[0].metrics) == 3, "its steps are its own"
     with pytest.raises(UsageError, match="no rank trains"):
         train("fedbuff", 1, server_trains=False)
-
-
-def test_it_ends_with_the_server() -> None:
-    run = train("fedbuff", EVEN, faults=["kind: crash, node: n0, at: 9 ms"], interval=2)
-    assert all(lost_somebody(result) for result in run.results[1:])
 
 
 def test_as_many_workers_train_at_a_time_as_the_concurrency_says() -> None:
@@ -221,13 +173,6 @@ def test_a_worker_that_is_back_after_all_were_lost_is_called_again() -> None:
     run = train("fedbuff", two, faults=["kind: restart, node: n1, at: 3 ms, after: 4 ms"], interval=2, concurrency=1)
     assert run.results == [None, None]
     assert run.values(0, "applied")[-1] == 12.0, "six rounds of each"
-
-
-def test_a_worker_of_a_cohort_may_join_late() -> None:
-    plan = ["kind: join, node: n2, at: 5 ms"]
-    run = train("fedbuff", EVEN, faults=plan, interval=2, concurrency=2, server_trains=False)
-    assert run.results == [None] * 3
-    assert run.values(0, "applied")[-1] == 12.0
 
 
 @pytest.mark.parametrize("compression", ["none", "int8"])

@@ -2,51 +2,38 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any
 
 import torch
-from simcluster_backends.sim.cluster import SimCluster
-from simcluster_backends.sim.faults import SimFaults
 from torch import Tensor
 
 from simcluster.runs.record import NodeRecord
 from simcluster.topology import Topology
-from simcluster.transport import Transport
 from simcluster.workloads import Replica, Workload
-from tests.support.plans import plan
-
-SEED = 3
+from tests.core.algorithms.trained import SEED, train
 
 
 def run(
-    algorithm: Callable[..., Any],
-    workload: Workload,
-    topology: Topology,
-    steps: int = 3,
-    faults: tuple[str, ...] = (),
-    numerics: Any = "real",
-    **settings: Any,
+    name: str, workload: Workload, topology: Topology, steps: int = 3, **more: Any
 ) -> tuple[list[Any], list[Replica], list[NodeRecord]]:
-    """What every rank returned or raised, its replica, its record."""
-    size = len(topology.workers)
-    replicas = [workload.replica(rank, size, SEED, steps, numerics=numerics) for rank in range(size)]
-
-    async def body(node: Transport) -> None:
-        await algorithm(node, replicas[node.rank], **settings)
-
-    cluster = SimCluster(topology, SEED, faults=SimFaults(plan(topology, *faults)))
-    results = cluster.run([body] * size)
-    return results, replicas, [node.recorder.finish(None) for node in cluster.members]
+    """Return what every rank returned or raised, its replica, its record."""
+    done = train(name, topology, workload=workload, steps=steps, **{"fails": True} | more)
+    return done.results, done.replicas, done.records
 
 
-def well(*args: Any, **kwargs: Any) -> tuple[list[Replica], list[NodeRecord]]:
-    """`run`, and whatever a rank raised is raised."""
-    results, replicas, records = run(*args, **kwargs)
-    for result in results:
-        if isinstance(result, BaseException):
-            raise result
-    return replicas, records
+def well(*args: Any, **more: Any) -> tuple[list[Replica], list[NodeRecord]]:
+    """Do the same, and raise what a rank raised."""
+    return run(*args, fails=False, **more)[1:]
+
+
+def losses_alone(workload: Workload, size: int, steps: int) -> list[float]:
+    """Return the losses of one process on the joined batches of *size* ranks."""
+    alone, losses = workload.replica(0, size, SEED, steps), []
+    for batch in alone.joined_batches():
+        loss, gradients = alone.loss_and_gradients(batch)
+        losses.append(loss)
+        alone.apply(gradients)
+    return losses
 
 
 def values(record: NodeRecord, name: str) -> list[float]:

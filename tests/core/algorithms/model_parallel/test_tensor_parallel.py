@@ -11,15 +11,15 @@ from simcluster_backends.sim.cluster import SimCluster
 from torch import Tensor, nn
 
 from simcluster.algorithms.model_parallel.tensor_parallel import tensor_parallel
-from simcluster.errors import PeerLost, UsageError
+from simcluster.errors import UsageError
 from simcluster.transport import Transport
 from simcluster.workloads import Workload, gpt, mnist_mlp, quadratic, sgd, train_alone
 from tests.core.algorithms.model_parallel import runs
-from tests.core.algorithms.model_parallel.runs import SEED, same, values
+from tests.core.algorithms.model_parallel.runs import SEED, losses_alone, same, values
 from tests.core.workloads.costs.test_sketch import workload_of
 from tests.support.clusters import star
 
-run, well = partial(runs.run, tensor_parallel), partial(runs.well, tensor_parallel)
+run, well = partial(runs.run, "tensor_parallel"), partial(runs.well, "tensor_parallel")
 MLP = mnist_mlp(hidden=12, batch_size=4)
 SMALL: dict[str, Any] = {"width": 16, "context": 8, "batch_size": 2, "learning_rate": 0.1, "optimizer": "sgd"}
 TINY = gpt(heads=4, **SMALL)
@@ -90,12 +90,7 @@ def test_the_sums_carry_activations() -> None:
 
 def test_the_loss_is_the_batchs_and_rank_0_records_when_it_is_whole() -> None:
     _, records = well(MLP, star(3), 5, gather_interval=2)
-    alone = MLP.replica(0, 3, SEED, 5)
-    losses = []
-    for batch in alone.joined_batches():
-        loss, gradients = alone.loss_and_gradients(batch)
-        losses.append(loss)
-        alone.apply(gradients)
+    losses = losses_alone(MLP, 3, 5)
     assert values(records[1], "loss") == values(records[2], "loss") == pytest.approx(losses, rel=1e-5)
     assert values(records[0], "loss") == pytest.approx([losses[1], losses[3], losses[4]], rel=1e-5)
 
@@ -134,14 +129,6 @@ def test_shares_of_the_work_are_shares_of_the_flops() -> None:
     assert one == MLP.replica(0, 1, SEED, 1).gradient_cost(batch).flops == 3 * third
 
 
-def test_every_setting_changes_the_trace() -> None:
-    digests = [
-        "".join(record.digest for record in well(MLP, star(3), **settings)[1])
-        for settings in ({}, {"schedule": "naive"}, {"gather_interval": 1})
-    ]
-    assert len(set(digests)) == 3
-
-
 @pytest.mark.parametrize(
     ("workload", "size", "problem"),
     [
@@ -168,16 +155,6 @@ def test_all_that_does_not_divide_is_told_at_once() -> None:
         "tensor_parallel: found 2 heads, expected a multiple of the 4 ranks",
         "tensor_parallel: found feed_forward 10, expected a multiple of the 4 ranks",
     ]
-
-
-@pytest.mark.parametrize("lost", [0, 2])
-def test_a_lost_rank_ends_it_for_all(lost: int) -> None:
-    results, _, _ = run(MLP, star(3), 200, (f"kind: crash, node: n{lost}, at: 5 ms",))
-    for rank, result in enumerate(results):
-        while isinstance(result, ExceptionGroup):
-            result = result.exceptions[0]
-        if rank != lost:
-            assert isinstance(result, PeerLost), result
 
 
 def half_frozen() -> nn.Module:

@@ -10,56 +10,14 @@ import torch
 
 from simcluster.algorithms.parameter_server.barrier import Replies
 from simcluster.algorithms.parameter_server.server import (
-    blended,
-    check_push,
     endless,
-    mean,
-    most_of,
-    trainers,
     unless_told,
 )
-from simcluster.errors import PeerLost, UsageError
+from simcluster.errors import PeerLost
 from simcluster.payload import Message, pack
 from simcluster.transport import FREE, Cost, Transport
 from simcluster.workloads import quadratic
 from tests.support.clusters import now, pair, run, star
-
-
-def test_all_ranks_train_or_all_but_the_server() -> None:
-    assert trainers(3, True) == range(3)
-    assert trainers(3, False) == range(1, 3)
-    assert trainers(1, True) == range(1)
-
-
-def test_a_world_in_which_nobody_trains_is_refused() -> None:
-    with pytest.raises(UsageError, match=r"server_trains: found false in a world of one rank.*no rank trains"):
-        trainers(1, False)
-
-
-def test_none_is_all_who_train_and_more_than_those_are_refused() -> None:
-    assert most_of([1, 2, 3], "k", None) == 3
-    assert most_of([1, 2, 3], "k", 3) == 3
-    with pytest.raises(UsageError, match="k: found 4, expected at most 3"):
-        most_of([1, 2, 3], "k", 4)
-
-
-def test_weights_are_pushed_whole() -> None:
-    check_push("gradients", {"kind": "int8"})
-    check_push("weights", "none")
-    with pytest.raises(UsageError, match=r"compression: found .*int8.* with push: weights"):
-        check_push("weights", {"kind": "int8"})
-
-
-def test_the_divisor_of_a_mean_is_the_number_summed() -> None:
-    parts = [[torch.tensor([float(value)])] for value in (1, 2, 6)]
-    assert torch.equal(mean(parts)[0], torch.tensor([3.0]))
-    assert torch.equal(mean([[torch.tensor([5.0])]])[0], torch.tensor([5.0]))
-
-
-def test_a_blend_takes_its_share_of_theirs() -> None:
-    own, theirs = [torch.tensor([0.0, 4.0])], [torch.tensor([8.0, 0.0])]
-    assert torch.equal(blended(own, theirs, 0.25)[0], torch.tensor([2.0, 3.0]))
-    assert blended(own, theirs, 1.0)[0] is theirs[0]
 
 
 def test_batches_that_are_used_up_begin_again() -> None:

@@ -12,13 +12,18 @@ from typing import Any
 
 import pytest
 
-from simcluster.cli.terminal.complete import operations, schedules, set_keys
+from simcluster.cli.terminal.complete import set_keys
 from simcluster.collectives.schedules import SCHEDULES
+from simcluster.lab.cli.bench import operations, schedules
 from tests.support.root import ROOT
 
 
+def context(**params: Any) -> Any:
+    return SimpleNamespace(args=[], params=params)
+
+
 def completed(incomplete: str, **params: Any) -> list[str]:
-    return set_keys(SimpleNamespace(args=[], params={"experiment": "quickstart", **params}), incomplete)
+    return set_keys(context(**{"experiment": "quickstart", **params}), incomplete)
 
 
 @pytest.mark.parametrize(
@@ -70,17 +75,17 @@ def test_a_topology_beside_the_experiment_is_found_from_another_folder(tmp_path:
 
 
 def test_operations_and_schedules_are_those_of_the_table() -> None:
-    assert operations("") == list(SCHEDULES)
+    assert operations() == list(SCHEDULES)
     for op, there_are in SCHEDULES.items():
-        assert schedules(SimpleNamespace(params={"op": op}), "") == list(there_are)
-    assert schedules(SimpleNamespace(params={}), "halving") == ["halving_doubling"]
+        assert schedules(context(op=op)) == list(there_are)
+    assert set(schedules(context())) == {name for there_are in SCHEDULES.values() for name in there_are}
 
 
 def test_completing_imports_no_torch() -> None:
     script = (
         "import sys\nfrom types import SimpleNamespace as N\n"
-        "from simcluster.cli.terminal.complete import set_keys, schedules\n"
-        "set_keys(N(args=['quickstart'], params={}), 'topology.nodes.')\nschedules(N(params={}), '')\n"
+        "from simcluster.cli.terminal.complete import set_keys\nfrom simcluster.lab.cli.bench import schedules\n"
+        "set_keys(N(args=['quickstart'], params={}), 'topology.nodes.')\nschedules(N(params={}))\n"
         "assert 'torch' not in sys.modules"
     )
     subprocess.run([sys.executable, "-c", script], check=True, env={**os.environ, "PYTHONPATH": str(ROOT)})
@@ -100,25 +105,12 @@ printf '%s\\n' "${{COMPREPLY[@]}}"
     ("words", "last", "expected"),
     [
         ("run quickstart --set", "stop.st", ["stop.steps=", "stop.steps=..."]),
-        (
-            "run quickstart --set",
-            "topology.nodes.pi4.dev",
-            ["topology.nodes.pi4.device=", "topology.nodes.pi4.device=..."],
-        ),
-        ("run quickstart --algorithm", "ed", ["edp"]),
-        ("bench collective --op all_to_all --schedule", "", ["naive", "pairwise", "bruck"]),
-        ("new here --example", "own-m", ["own-model"]),
-        ("schema", "to", ["topology"]),
         # Readline replaces what follows the last =, and bash passes that sign as a word of its own.
         ("run quickstart --set backend", "=", ["sim", "sockets", "torch"]),
         ("run quickstart --set backend =", "so", ["sockets"]),
         ("run quickstart --set=backend =", "so", ["sockets"]),
-        ("run quickstart --set = backend =", "so", ["sockets"]),
-        ("run quickstart --set algorithm.name =", "ed", ["edp"]),
         ("run quickstart --set stop.steps = 3 --set regroup", "=", ["true", "false"]),
-        ("run quickstart --set stop.steps = 3 --set algorithm.server_trains =", "t", ["true"]),
         ("run quickstart --set seed = 3 --algorithm edp --set algorithm.push =", "w", ["weights"]),
-        ("run quickstart --set seed = 3 --set", "stop.st", ["stop.steps=", "stop.steps=..."]),
         ("run quickstart --set", "'backend=so", ["backend=sockets"]),  # a word in quotes is not split
         ("run quickstart --set backend =", "", []),  # after a space
         ("run quickstart --algorithm =", "ed", ["edp"]),

@@ -16,7 +16,7 @@ from simcluster.errors import UsageError
 from simcluster.workloads import Batch, Workload, gpt, mnist_mlp, quadratic
 from simcluster.workloads.costs.sketch import Sketch
 from simcluster.workloads.costs.small import MOST_BYTES, MOST_PRODUCTS, SmallSketch, is_small
-from simcluster.workloads.layers.held import joint_bytes
+from simcluster.workloads.layers.activations import joint_bytes
 from simcluster.workloads.layers.layers import modules_in_order
 from tests.support.root import ROOT
 

@@ -3,7 +3,6 @@
 import pytest
 import torch
 
-import simcluster
 from simcluster.errors import UsageError
 from simcluster.workloads import gpt, joined_batches
 from simcluster.workloads.models.gpt import GPT, SIZES, next_byte_loss
@@ -94,23 +93,6 @@ def test_five_ranks_worth_of_batches_teach_it_some_english():
         replicas[0].apply(replicas[0].loss_and_gradients(batch)[1])
     # How often which byte occurs tells 3.48 nats of it; measured 2.62 to 2.66 over three seeds.
     assert replicas[0].evaluate()["loss"] < 2.8
-
-
-@pytest.mark.slow
-def test_simulator_and_sockets_teach_it_the_same_weights(tmp_path):
-    source = {
-        "topology": {"generator": "star", "workers": 2},
-        "algorithm": "all_reduce_dp",
-        "workload": {"name": "gpt", "batch_size": 4, "context": 16, "layers": 1},
-        "stop": {"steps": 4},
-    }
-    simulated, real = (
-        simcluster.run(source, backend=backend, out=tmp_path / backend, report=False).summary
-        for backend in ("sim", "sockets")
-    )
-    for key in ("weights_sha256", "loss", "bytes_sent", "messages_sent"):
-        assert simulated[key] == real[key], key
-    assert simulated["loss"] < 5.5
 
 
 @pytest.mark.parametrize(

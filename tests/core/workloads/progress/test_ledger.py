@@ -14,8 +14,8 @@ from simcluster.payload import Message, Payload
 from simcluster.runs.record import NodeRecord
 from simcluster.runs.samples import samples_of
 from simcluster.workloads import quadratic
-from simcluster.workloads.progress.books import closed
 from simcluster.workloads.progress.ledger import OWN, Fate, Ledger
+from simcluster.workloads.progress.ledgers import closed
 from tests.support.kept import config, play, play_on
 
 HANDED_IN, IN_HAND = int(Fate.HANDED_IN), int(Fate.IN_HAND)

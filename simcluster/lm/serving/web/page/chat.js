@@ -1,4 +1,4 @@
-// The page: conversations, asking, stopping, and the shelf's state. Off loopback it needs a session, which a link begins.
+// The page: conversations, asking, stopping, and the shelf's state. Beyond loopback, the page needs a session, which a link starts.
 import { $, element } from "./dom.js";
 import { login } from "./login.js";
 import { asked, events } from "./stream.js";
@@ -51,13 +51,13 @@ function sampling() {
 }
 function question(turns) {
   const likeliest = !$("likeliest").checked ? {} : model.chat ? { logprobs: true, top_logprobs: LIKELIEST } : { logprobs: LIKELIEST };
-  const common = { model: model.name, stream: true, ...sampling(), ...likeliest }, system = $("system").value.trim();
+  const common = { model: $("model").value, stream: true, ...sampling(), ...likeliest }, system = $("system").value.trim();
   if (!model.chat) return ["/v1/completions", { ...common, prompt: turns[turns.length - 1].text }];
   const messages = turns.filter((turn) => turn.role === "user" || turn.text).map((turn) => ({ role: turn.role, content: turn.text }));
   return ["/v1/chat/completions", { ...common, messages: [...(system ? [{ role: "system", content: system }] : []), ...messages] }];
 }
 async function answer() {
-  // asks for the next turn of the current conversation and writes it
+  // request the next turn of the current conversation, and write it as it arrives
   const mine = current, turn = { role: "assistant", text: "" }, [path, body] = question(mine.turns);
   const abort = stopping = new AbortController();
   setBusy(true);
@@ -126,7 +126,7 @@ function askForLogin() {
   $("ask-login").textContent = "This page needs a login. Open the link that the server printed last on its terminal: it works once, within ten minutes. Loading this page after that prints another one.";
 }
 function follow() {
-  // the state of the engine, as it comes
+  // show the state of the engine as it arrives
   if (following) following.close();
   following = new EventSource("/live");
   following.onmessage = (event) => {
@@ -139,18 +139,27 @@ function follow() {
   following.onerror = () => { if (following.readyState === EventSource.CLOSED) setTimeout(load, RETRY_MS); };
 }
 async function redraw() {
-  // the shelf as it is since another engine began
+  // another engine has begun: draw its shelf
   if (redrawing) return;
   redrawing = true;
   try {
     drawShelf(model = await (await asked("/shelf")).json());
-  } catch { /* the next state asks again */ }
+  } catch { /* the next state tries again */ }
   redrawing = false;
 }
+function showModels(found) {
+  const chosen = $("model").value, names = found.map((one) => one.id);
+  $("model").replaceChildren(...names.map((name) => element("option", "", name)));
+  if (names.includes(chosen)) $("model").value = chosen;
+  $("model").disabled = names.length < 2;
+  $("model").hidden = false;
+}
 async function load() {
-  // the model and the shelf, again until the model is loaded
+  // show the models and the shelf; repeat until the model is loaded
   try {
+    const found = await (await asked("/v1/models")).json();
     model = await (await asked("/shelf")).json();
+    showModels(found.data);
   } catch (error) {
     if (error.status === 401) { askForLogin(); return; }
     $("about").textContent = error.message;
@@ -158,13 +167,11 @@ async function load() {
     return;
   }
   $("ask-login").hidden = true;
-  $("model").textContent = model.name;
-  $("model").hidden = false;
   $("about").textContent = `${model.backend === "sim" ? "simulated cluster, real tokens" : "real nodes"}, context of ${model.context.toLocaleString("en")} tokens`;
-  $("greeting").textContent = `Ask ${model.name}`;
+  $("greeting").textContent = `Ask ${$("model").value}`;
   $("hint").textContent = model.chat ? "Answers come from the nodes of the shelf, a token at a time." : "This model continues a text: it has no chat template.";
   drawShelf(model);
-  if (model.why_not) { // what is known is shown meanwhile
+  if (model.why_not) { // the page shows what is known so far
     $("about").textContent = model.why_not;
     setTimeout(load, RETRY_MS);
   } else follow();
@@ -183,6 +190,7 @@ $("text").addEventListener("keydown", (event) => {
   if (event.key === "Enter" && !event.shiftKey && !event.isComposing) { event.preventDefault(); say($("text").value); }
 });
 $("turns").addEventListener("click", pressed);
+$("model").addEventListener("change", () => { $("greeting").textContent = `Ask ${$("model").value}`; });
 $("new").addEventListener("click", newChat);
 $("starters").append(...STARTERS.map((text) => {
   const made = element("button", "plain", text);

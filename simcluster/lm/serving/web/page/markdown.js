@@ -62,7 +62,7 @@ function list(lines, from) {
   }
   return [made, at];
 }
-/** The elements of a text. A code block without an end, as in a stream, goes to the end of the text. */
+/** Returns the elements of a text. A code block without an end, as in a stream, goes to the end of the text. */
 export function markdown(text) {
   const lines = text.split("\n"), made = [];
   for (let at = 0; at < lines.length;) {

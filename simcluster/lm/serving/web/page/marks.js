@@ -6,7 +6,7 @@ const marks = new WeakMap(); // turn -> [text, title] of each token
 const chance = (logprob) => `${(100 * Math.exp(logprob)).toFixed(1)} %`;
 const title = (own, others) => [chance(own), ...others.map(([text, logprob]) => `${JSON.stringify(text)} ${chance(logprob)}`)].join("\n");
 
-/** Keeps the tokens of a part of *turn*; a character of several tokens is whole with the last of them. */
+/** Stores the tokens of a part of *turn*; a character of several tokens belongs to the last of them. */
 export function mark(turn, logprobs, decoder) {
   if (!logprobs) return;
   const rows = logprobs.content
@@ -14,7 +14,7 @@ export function mark(turn, logprobs, decoder) {
     : logprobs.tokens.map((text, place) => [text, title(logprobs.token_logprobs[place], Object.entries(logprobs.top_logprobs[place]))]);
   marks.set(turn, [...(marks.get(turn) || []), ...rows]);
 }
-/** The elements of the tokens of *turn*; null if it has no probabilities. */
+/** Returns the elements of the tokens of *turn*, or null if it has no probabilities. */
 export function marked(turn) {
   const rows = marks.get(turn);
   return rows ? rows.map(([text, words]) => Object.assign(element("span", "token", text), { title: words })) : null;

@@ -1,7 +1,13 @@
-// The picture of the shelf: nodes with their layers, memory and load, and the way of the current token through them.
+// The picture of the shelf: nodes with their layers, memory and load, and the path of the current token through them.
 import { $, element, number, percent, seconds, shape, size, table } from "./dom.js";
 
 const WIDE = 300, HIGH = 78, GAP = 26, LEFT = 26, LOST = 46, LANE = WIDE - 10, SPAN_S = 3, MOST_MS = 1500, MOST_WHY = 44, MOST_UNUSED = 4;
+const CARDS = [
+  ["running", "answers being written"],
+  ["waiting", "requests in the queue"],
+  ["cache", "of the memory that keeps tokens once read"],
+  ["prefilled", "tokens of prompts read so far"],
+];
 let shelf = null, drawn = [], loads = [], flight = 0;
 
 export function drawShelf(found) {
@@ -41,6 +47,8 @@ export function drawShelf(found) {
   const many = `${shelf.placement} on ${parts.length} ${parts.length === 1 ? "node" : "nodes"}`, lost = shelf.lost.length ? `; ${shelf.lost.length} lost` : "";
   const unused = shelf.unused.length ? `; no part: ${shelf.unused.slice(0, MOST_UNUSED).join(", ")}${shelf.unused.length > MOST_UNUSED ? ", …" : ""}` : "";
   $("shelf-words").textContent = `${many}, ${shelf.backend === "sim" ? "simulated at the predicted pace" : "real"}${lost}${unused}`;
+  $("device").hidden = !shelf.predicted_for.length;
+  $("device").textContent = `Predictions are for ${shelf.predicted_for.join(", ")}; ${shelf.backend === "sim" ? "in this simulation, the server's machine computes" : "but these nodes are processes of the server's machine"}.`;
   showLoad(shelf.load);
 }
 function lostNode({ node, why }, y) {
@@ -53,7 +61,7 @@ function lostNode({ node, why }, y) {
 const busyOf = (load, name) => (load.nodes.find((node) => node.name === name) || { busy_s: 0 }).busy_s;
 
 export function showLoad(load) {
-  if (loads.length && loads[0].engine !== load.engine) loads = []; // whose numbers begin at 0 again
+  if (loads.length && loads[0].engine !== load.engine) loads = []; // a new engine counts from 0
   loads.push(load);
   while (loads.length > 2 && loads[1].at_s < load.at_s - SPAN_S) loads.shift();
   const first = loads[0], before = loads[loads.length - 2] || load, span_s = load.at_s - first.at_s;
@@ -67,20 +75,24 @@ export function showLoad(load) {
     one.memory.textContent = `${size(part.weights_bytes)} weights, ${size(used)} cache`;
     one.node.classList.toggle("lit", spent[place] > 0);
   });
-  const card = (title, text) => { const made = element("div"); made.append(element("dt", "", title), element("dd", "", text)); return made; };
-  $("loads").replaceChildren(card("running", String(load.running)), card("waiting", String(load.waiting)), card("cache", percent(100 * load.cache_share)), card("prefilled", load.prefilled.toLocaleString("en")));
+  const values = { running: String(load.running), waiting: String(load.waiting), cache: percent(100 * load.cache_share), prefilled: load.prefilled.toLocaleString("en") };
+  $("loads").replaceChildren(...CARDS.map(([name, words]) => {
+    const made = element("div");
+    made.append(element("dt", "", name), element("dd", "", values[name]), element("dd", "what", words));
+    return made;
+  }));
   $("lag").hidden = !(load.lag_s > 0.5);
   $("lag").textContent = `This machine computes slower than the simulated cluster would: ${seconds(load.lag_s)} late. What is measured is too slow by that.`;
   if (spent.some((one) => one > 0)) fly(spent, (load.at_s - before.at_s) * 1000);
 }
-/** Shows no node as busy, once nothing was heard for a while. */
+/** Shows all nodes as idle after a while without a message. */
 export function quiet() {
   if (!loads.length || !loads[loads.length - 1].nodes.length) return;
   const last = loads[loads.length - 1];
   loads = [{ ...last, running: 0 }];
   if (last.running === 0) drawn.forEach((one) => { one.node.classList.remove("lit"); one.busy.setAttribute("width", 0); one.load.textContent = "idle"; });
 }
-/** Moves the token through the nodes that worked for it, each as long as its share of the work, and back. */
+/** Moves the token through the nodes that worked on it, for each node's share of the time, and back. */
 function fly(spent, took_ms) {
   const token = $("shelf").querySelector(".token"), reduced = matchMedia("(prefers-reduced-motion: reduce)").matches;
   const stops = drawn.map((one, place) => [one.y + HIGH / 2, spent[place]]).filter(([, share]) => share > 0);
@@ -92,7 +104,7 @@ function fly(spent, took_ms) {
     const at = (now - start) / ms;
     if (at >= 1) { token.setAttribute("visibility", "hidden"); return; }
     token.setAttribute("visibility", "visible");
-    let gone = at * 1.2 * whole, place = 0; // the last sixth is the way back of the token's number
+    let gone = at * 1.2 * whole, place = 0; // in the last sixth, the token's id returns to the first node
     while (place < stops.length && gone > stops[place][1]) { gone -= stops[place][1]; place += 1; }
     if (place >= stops.length) {
       const back = Math.min(1, gone / (0.2 * whole)), low = stops[stops.length - 1][0], high = stops[0][0];

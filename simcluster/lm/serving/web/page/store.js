@@ -1,4 +1,4 @@
-// Conversations, kept in this browser; in this page only, where the browser keeps nothing.
+// Conversations, kept in this browser, or only in this page if the browser cannot store them.
 const KEY = "simcluster.conversations", MOST = 50, MOST_CHARACTERS = 2000000;
 
 export function kept() {
@@ -15,6 +15,6 @@ export function keep(conversations) {
   while (rows.length > 1 && JSON.stringify(rows).length > MOST_CHARACTERS) rows = rows.slice(0, -1);
   try {
     localStorage.setItem(KEY, JSON.stringify(rows));
-  } catch { /* a private window, or full: this page still has them */ }
+  } catch { /* a private window, or no space: this page still has them */ }
   return rows;
 }

@@ -1,7 +1,7 @@
-// Asks the server, and reads the events of its answer.
+// Sends requests to the server, and reads the events of its answer.
 const SILENT = "The server does not answer. It may be stopped, or the network is down.";
 
-/** An error with the server's sentence. */
+/** Returns an error with the server's message. */
 async function refusal(answer) {
   const found = await answer.json().catch(() => ({}));
   const words = found.error ? found.error.message : found.detail || `the answer is ${answer.status}`;

@@ -1,4 +1,4 @@
-// The turns of a conversation: what was said, the buttons and numbers below it.
+// The turns of a conversation: the text, and the buttons and numbers below it.
 import { $, element, number, seconds } from "./dom.js";
 import { markdown } from "./markdown.js";
 import { marked } from "./marks.js";
@@ -10,12 +10,12 @@ const button = (text, name) => {
   return made;
 };
 export function words(timings) {
-  // the numbers below an answer, predicted in brackets
+  // the numbers below an answer, with predicted ones in brackets
   const predicted = timings.predicted, one = timings.completion_tokens === 1;
   const rate = timings.tokens_per_s === null ? [] : [`${number(timings.tokens_per_s, 3)} tokens/s${predicted ? ` (predicted ${number(predicted.tokens_per_s, 3)})` : ""}`];
   return [...rate, `first token after ${seconds(timings.ttft_s)}${predicted ? ` (predicted ${seconds(predicted.ttft_s)})` : ""}`, `${timings.completion_tokens} ${one ? "token" : "tokens"}`].join(" · ");
 }
-/** The element of a turn; *place* is where it is in the conversation. */
+/** Returns the element of a turn; *place* is its index in the conversation. */
 export function turnOf(turn, place, isLast) {
   const made = element("li", turn.role), said = element("div", "said");
   made.dataset.place = place;

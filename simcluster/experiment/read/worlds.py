@@ -1,0 +1,42 @@
+"""Read the worlds of an experiment: functions of the user, each with its settings."""
+
+from __future__ import annotations
+
+from collections import Counter
+from functools import partial
+from typing import Any
+
+from simcluster.documents.reading import DocumentReading
+from simcluster.experiment.read.blocks import read_function
+from simcluster.worlds import PlannedWorld, check_world
+
+KEY = "world"
+MOST_WORLDS = 100
+
+ELSEWHERE = "sim: a world acts on a simulated cluster; on real nodes, `faults` crashes, restarts, hangs and cuts"
+
+
+def read_worlds(reading: DocumentReading, seed: int, backend: str) -> tuple[tuple[PlannedWorld, ...], dict[str, Any]]:
+    """Return (the worlds of the document, the resolved document's key for them)."""
+    data = reading.document.data
+    given = data.get(KEY)
+    if given is None or given == []:
+        return (), {}
+    if backend != "sim":
+        reading.bad(("backend",), ELSEWHERE, backend)
+    if isinstance(given, list) and len(given) > MOST_WORLDS:
+        reading.bad((KEY,), f"at most {MOST_WORLDS} worlds", f"{len(given)}")
+        return (), {}
+    paths: list[tuple[str | int, ...]] = [(KEY, i) for i in range(len(given))] if isinstance(given, list) else [(KEY,)]
+    worlds, blocks = [], []
+    names = Counter[str]()
+    for path in paths:
+        function, block, settings = read_function(reading, path, {}, seed)
+        blocks.append(block)
+        if function is None:
+            continue
+        reading.collect(partial(check_world, function, KEY))
+        names[function.__name__] += 1
+        number = names[function.__name__]
+        worlds.append(PlannedWorld(function.__name__ + (f" {number}" if number > 1 else ""), function, settings))
+    return tuple(worlds), {KEY: blocks if isinstance(given, list) else blocks[0]}

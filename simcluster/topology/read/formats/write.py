@@ -1,0 +1,54 @@
+"""Write a cluster that was read from a file of another tool as YAML, with the origin of every number."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from simcluster.documents.yaml import Document
+from simcluster.topology.read.defaults import as_overrides, fill
+from simcluster.topology.read.formats.cluster import ForeignCluster, printable
+
+
+def imported_text(found: ForeignCluster, path: Path) -> tuple[str, Document]:
+    """Return (YAML of the cluster *found* in the file at *path*, its document).
+
+    The defaults are those of `defaults_for_files`.
+    """
+    document = Document(found.document(), str(path))
+    given = {name: set(keys) for name, keys in found.nodes.items()}
+    joined = [set(keys) for keys in found.links]
+    fill(document, as_overrides({}, of_file=True))
+    data = document.data
+    head = {key: value for key, value in data.items() if key not in ("nodes", "links", "routes")}
+    lines = [f"# Written by `simcluster import` from {printable(path.name)}."]
+    lines += [f"# {printable(warning)}" for warning in found.warnings]
+    lines += yaml.safe_dump(head, sort_keys=False, allow_unicode=True, width=110).splitlines() if head else []
+    lines.append("nodes:")
+    for name, keys in data["nodes"].items():
+        lines.append(f"  {_flow(name)}: {_flow(keys)}{_origin(found.origins.get(name, ''), keys, given[name])}")
+    lines.append("links:" if data["links"] else "links: []")
+    for index, keys in enumerate(data["links"]):
+        lines.append(f"  - {_flow(keys)}{_origin(found.origins.get(index, ''), keys, joined[index])}")
+    if data.get("routes"):
+        lines += ["routes:", *(f"  - {_flow(route)}" for route in data["routes"])]
+    return "\n".join([*lines, ""]), document
+
+
+def _origin(origin: str, keys: Mapping[str, Any], before: set[str]) -> str:
+    """Return the comment of a node or link: where *keys* come from, of which the file has those of *before*."""
+    options = [f"--{key}" for key in ("device", "flops", "bandwidth", "latency") if key in keys and key not in before]
+    words = [
+        *([printable(origin)] if origin else []),
+        *(["from the command: " + ", ".join(options)] if options else []),
+    ]
+    return f"  # {'; '.join(words)}" if words else ""
+
+
+def _flow(value: Any) -> str:
+    text = yaml.safe_dump(value, default_flow_style=True, sort_keys=False, allow_unicode=True, width=math.inf)
+    return text.removesuffix("...\n").strip()

@@ -1,0 +1,1 @@
+"""The parts of `python -m tools.accelerators`. Each runs in a separate process."""
