@@ -257,7 +257,7 @@ async def counts_lives(node: Any, recorder: Recorder, config: str) -> NodeRecord
                 recorder.finish(f"left in life {recorder.incarnation}")
                 raise Left(step)
     seen: set[tuple[int, str]] = set()
-    say_where(node, config)
+    folder = say_where(node, config)
     while not wanted <= seen:
         try:
             message = await node.recv(ANY, "step")
@@ -266,6 +266,7 @@ async def counts_lives(node: Any, recorder: Recorder, config: str) -> NodeRecord
                 continue
             seen.add((lost.rank, "left" if lost.reason.startswith("left at step") else "lost"))
             node.record(step=0, lost=lost.rank)
+            (folder / f"{lost.rank}.lost").touch()
             continue
         seen.add((message.source, f"life {message['value']}"))
         with suppress(PeerLost):

@@ -58,7 +58,7 @@ def seen_by_0(record: RunRecord) -> list[list[Any]]:
     return found
 
 
-WANTED = [(1, "life 1"), (1, "lost"), (2, "life 1"), (3, "left"), (3, "life 0")]
+WANTED = [(1, "life 1"), (2, "life 1"), (3, "left"), (3, "life 0")]
 
 
 @pytest.fixture(scope="module")
@@ -75,8 +75,9 @@ def planned(tmp_path_factory: pytest.TempPathFactory) -> RunRecord:
 
 
 def test_by_the_plan_a_node_comes_back_another_joins_late_and_a_third_leaves(planned: RunRecord) -> None:
-    killed_early = [1, "life 0"]  # on a slow machine even before its first word
-    assert [pair for pair in seen_by_0(planned) if pair != killed_early] == [list(pair) for pair in WANTED]
+    # On a slow machine n1 is killed before its first word, or is back before rank 0 receives again.
+    of_chance = ([1, "life 0"], [1, "lost"])
+    assert [pair for pair in seen_by_0(planned) if pair not in of_chance] == [list(pair) for pair in WANTED]
     assert [node.weights_sha256 for node in planned.nodes[1:]] == ["life 1", "life 1", "left in life 0"]
     assert [node.incarnation for node in planned.nodes] == [0, 1, 1, 0]
 
@@ -121,6 +122,7 @@ def test_by_hand_a_node_joins_late_is_killed_comes_back_and_leaves(tmp_path: Pat
     with hand_started("n2", rendezvous, key_file) as first:
         os.kill(pid_of(first), signal.SIGKILL)
         first.wait()
+        wait_for((tmp_path / "2.lost").exists)  # rank 0 is told of a loss only until the rank is back
     with hand_started("n2", rendezvous, key_file) as second:
         os.kill(pid_of(second), signal.SIGTERM)
         assert second.wait() == 0, second.stdout and second.stdout.read()
