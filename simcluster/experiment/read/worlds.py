@@ -13,7 +13,7 @@ from simcluster.worlds import PlannedWorld, check_world
 KEY = "world"
 MOST_WORLDS = 100
 
-ELSEWHERE = "sim: a world acts on a simulated cluster; on real nodes, `faults` crashes, restarts, hangs and cuts"
+BACKENDS = ("sim", "sockets")
 
 
 def read_worlds(reading: DocumentReading, seed: int, backend: str) -> tuple[tuple[PlannedWorld, ...], dict[str, Any]]:
@@ -22,8 +22,8 @@ def read_worlds(reading: DocumentReading, seed: int, backend: str) -> tuple[tupl
     given = data.get(KEY)
     if given is None or given == []:
         return (), {}
-    if backend != "sim":
-        reading.bad(("backend",), ELSEWHERE, backend)
+    if backend not in BACKENDS:
+        reading.bad(("backend",), f"{' or '.join(BACKENDS)} with a world", backend)
     if isinstance(given, list) and len(given) > MOST_WORLDS:
         reading.bad((KEY,), f"at most {MOST_WORLDS} worlds", f"{len(given)}")
         return (), {}

@@ -109,10 +109,12 @@ def test_what_cannot_be_a_world_is_refused_before_the_run(source: str, said: str
     assert not (tmp_path / "run").exists()
 
 
-def test_a_world_is_for_the_simulator_and_simpy_for_worlds(storm: Path, tmp_path: Path) -> None:
+def test_a_world_is_for_nodes_with_a_launcher_and_simpy_for_worlds(storm: Path, tmp_path: Path) -> None:
     world = {"path": f"{storm}:storm", "link": "a-b"}
-    with pytest.raises(UsageError, match=r"expected sim: a world acts on a simulated cluster"):
-        read_experiment({**EXPERIMENT, "numerics": "real", "world": world}, backend="sockets")
+    real = {**EXPERIMENT, "numerics": "real", "world": world}
+    assert read_experiment(real, backend="sockets").worlds
+    with pytest.raises(UsageError, match=r"found torch, expected sim or sockets with a world"):
+        read_experiment(real, backend="torch")
     with pytest.raises(UsageError, match=r"max_restarts: found 2, expected 0 with a world"):
         simcluster.run({**EXPERIMENT, "world": world}, out=tmp_path / "run", options={"max_restarts": 2})
     with pytest.raises(UsageError, match=r"world\.link: .*nothing.*no default"):

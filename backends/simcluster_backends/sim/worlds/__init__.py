@@ -1,1 +1,1 @@
-"""Worlds in virtual time: the handles that they act through, and the clock's part in running them."""
+"""Worlds in virtual time: the clock's part in running them."""

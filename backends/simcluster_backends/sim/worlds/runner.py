@@ -1,26 +1,21 @@
-"""Run worlds as SimPy processes on the clock of a simulated cluster, within limits.
-
-Limits count events and lines of code, not seconds, so that a run that fails fails everywhere alike.
-"""
+"""Run worlds as SimPy processes on the clock of a simulated cluster, within limits."""
 
 from __future__ import annotations
 
-import sys
-import traceback
-from collections.abc import Generator, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
-from functools import cache
-from types import FrameType, GeneratorType
 from typing import TYPE_CHECKING, Any
 
-from simcluster.errors import ENDED, UsageError, WorldFailed
+from simcluster.errors import ENDED
 from simcluster.process.generators import RANKS, of_rank
-from simcluster.process.own_frames import is_own, original
 from simcluster.rng import seed_sequence
+from simcluster_backends.common.worlds import limits
+from simcluster_backends.common.worlds.acts import WorldActs
+from simcluster_backends.common.worlds.handles import ClusterControl
+from simcluster_backends.common.worlds.limits import EventBudget, world_code
 from simcluster_backends.sim.loop.clock import Endless
 from simcluster_backends.sim.loop.event_loop import LoopDrained
-from simcluster_backends.sim.worlds.acts import WorldActs
-from simcluster_backends.sim.worlds.handles import SimClusterHandle
+from simcluster_backends.sim.worlds.stage import SimStage
 
 if TYPE_CHECKING:
     import numpy as np
@@ -30,18 +25,8 @@ if TYPE_CHECKING:
     from simcluster_backends.sim.cluster import SimCluster
     from simcluster_backends.sim.faults import SimFaults
 
-LINES_LIMIT = 5_000_000
-"""Limit on the lines of its own code that a world runs from one yield to the next: some seconds."""
-
-EVENTS_LIMIT = 100_000
-"""Limit on the events of worlds at one instant, and on those without which no node can go on."""
-
 RESTARTS_LIMIT = 10_000
 """Limit on the restarts by worlds since a node has last recorded a new highest step, or has ended."""
-
-
-class WorldStalled(BaseException):
-    """A world let nothing else happen. No handler of a world for Exception catches it."""
 
 
 class WorldRunner:
@@ -52,9 +37,9 @@ class WorldRunner:
         self._cluster = cluster
         self._generators: Any = None  # the global generators, as the worlds' own draws have left them
         self._turns = self._idle_events = 0  # events of worlds since a node's last turn
-        self._now_s = -1.0
-        self._events_now = 0  # events of worlds at this instant
-        self._acts = [WorldActs(world.name, cluster, faults) for world in worlds]
+        self._budget = EventBudget()
+        stage = SimStage(cluster, faults)
+        self._acts = [WorldActs(world.name, stage) for world in worlds]
         self._restarts = self._vain_restarts_from = 0  # all restarts, and those before the last progress
         self._progress = (0, 0)
 
@@ -70,7 +55,7 @@ class WorldRunner:
                 of_rank.set(None)  # nodes that begin from here are given their own
                 clock.handle = self._handle
             for world, acts in zip(self._worlds, self._acts, strict=True):
-                clock.process(world.begun(clock, SimClusterHandle(acts, streams)))
+                clock.process(world.begun(clock, ClusterControl(acts, streams)))
             for _ in self._worlds:
                 clock.step()  # SimPy's own event begins a process, before anything else at this instant
             yield
@@ -78,17 +63,9 @@ class WorldRunner:
     def _handle(self, event: Event) -> None:
         RANKS.enter(self._generators)
         clock = self._cluster.loop.clock
-        try:
-            with _lines_counted():
-                clock.happen(event)
-            self._events_now = self._events_now + 1 if clock.now_s == self._now_s else 1
-            self._now_s = clock.now_s
-            if self._events_now > EVENTS_LIMIT:
-                raise WorldStalled(f"{EVENTS_LIMIT:,} events at {clock.now_s:g} s, and no time passes")
-        except KeyboardInterrupt:
-            raise
-        except BaseException as error:
-            raise _failed(error, clock.resumed) from error
+        with world_code(lambda: clock.resumed):
+            clock.happen(event)
+            self._budget.count(clock.now_s)
         self._check_restarts()
         self._check_idle()
 
@@ -110,67 +87,8 @@ class WorldRunner:
         loop = self._cluster.loop
         self._idle_events = self._idle_events + 1 if loop.turns == self._turns else 1
         self._turns = loop.turns
-        if self._idle_events > EVENTS_LIMIT:
+        if self._idle_events > limits.EVENTS_LIMIT:
             self._idle_events = 0
             loop.clock.settle_now()  # it sets the alarms of messages that may leave again
             if not loop.clock.has_alarm():
-                raise LoopDrained(f"no node has gone on in {EVENTS_LIMIT:,} events of the world")
-
-
-def _failed(error: BaseException, resumed: Generator[Event, Any, Any] | None) -> WorldFailed:
-    """Return the error of a run whose world raised *error*; its process *resumed* ran last."""
-    frames = _frames_of(error) or list(traceback.StackSummary.extract(_waiting(resumed), lookup_lines=True))
-    place = f"{frames[-1].filename}:{frames[-1].lineno} ({frames[-1].name})" if frames else "an unknown place"
-    said = f"{'' if isinstance(error, UsageError) else f'{type(error).__name__}: '}{error}"
-    lines = ["Traceback (most recent call last):\n", *traceback.format_list(frames), said]
-    return WorldFailed(original(place), original("".join(lines)))
-
-
-def _frames_of(error: BaseException | None) -> list[traceback.FrameSummary]:
-    """Return the frames in user code, outermost first: of each process that *error* has passed through."""
-    found: list[traceback.FrameSummary] = []
-    while error is not None:
-        found += [frame for frame in traceback.extract_tb(error.__traceback__) if _is_own(frame.filename)]
-        # SimPy hands a copy of the error to the process that waits for the failed one; and Python
-        # makes a RuntimeError of a generator's StopIteration.
-        cause = error.__cause__
-        is_copy = type(cause) is type(error) and cause.args == error.args
-        error = cause if is_copy or isinstance(cause, StopIteration) else None
-    return found
-
-
-def _waiting(process: Generator[Event, Any, Any] | None) -> Iterator[tuple[FrameType, int]]:
-    frame = process.gi_frame if isinstance(process, GeneratorType) else None
-    if frame is not None:
-        yield frame, frame.f_lineno
-
-
-_is_own = cache(is_own)
-
-
-@contextmanager
-def _lines_counted() -> Iterator[None]:
-    """Raise WorldStalled within the block when it has run LINES_LIMIT lines of user code.
-
-    Do nothing under a debugger, which traces lines itself.
-    """
-    left = LINES_LIMIT
-
-    def enter(frame: FrameType, _: str, __: object) -> Any:
-        return count if _is_own(frame.f_code.co_filename) else None
-
-    def count(frame: FrameType, what: str, _: object) -> Any:
-        nonlocal left
-        left -= what == "line"
-        if left < 0:
-            raise WorldStalled(f"{LINES_LIMIT:,} lines without a yield")
-        return count
-
-    if sys.gettrace() is not None:
-        yield
-        return
-    sys.settrace(enter)
-    try:
-        yield
-    finally:
-        sys.settrace(None)
+                raise LoopDrained(f"no node has gone on in {limits.EVENTS_LIMIT:,} events of the world")

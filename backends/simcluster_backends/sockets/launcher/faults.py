@@ -29,7 +29,7 @@ SUPPORTED = (
 AT_A_STEP = (kinds.Crash, kinds.Restart, kinds.Leave, kinds.Hang)
 """The kinds that may begin at a step: the launcher injects them as soon as it hears of the step."""
 
-_BY_ITS_STARTER = {
+BY_ITS_STARTER = {
     kinds.Hang: "only its launcher can resume a stopped process",
     kinds.Restart: "only its launcher can start it again",
     kinds.Join: "start it late instead (see min_workers)",
@@ -50,9 +50,9 @@ def check_faults(job: ClusterJob) -> list[Problem]:
         elif isinstance(fault, kinds.NodeFault):
             if not 0 <= fault.rank < len(job.names):
                 problems.append(Problem(f"{key}.node", f"rank {fault.rank}", f"a rank from 0 to {len(job.names) - 1}"))
-            elif type(fault) in _BY_ITS_STARTER and job.addresses and job.addresses[fault.rank] is not None:
+            elif type(fault) in BY_ITS_STARTER and job.addresses and job.addresses[fault.rank] is not None:
                 found = f"{job.names[fault.rank]}, which is started by hand"
-                expected = f"a node started by this launcher, here or by ssh: {_BY_ITS_STARTER[type(fault)]}"
+                expected = f"a node started by this launcher, here or by ssh: {BY_ITS_STARTER[type(fault)]}"
                 problems.append(Problem(f"{key}.node", found, expected))
         elif job.topology is None:
             problems.append(Problem(key, fault.kind, "a topology with links to cut"))
@@ -78,14 +78,17 @@ def holds(job: ClusterJob, rank: int) -> list[HoldOrder]:
     """Return the orders by which *rank* holds traffic back on cut links: their peers, directions
     and times.
     """
-    orders = []
-    for fault, pairs in _cuts(job):
-        ways: dict[tuple[bool, bool], list[int]] = {}
-        for peer in range(len(job.names)):
-            if peer != rank and (way := (pairs(rank, peer), pairs(peer, rank))) != (False, False):
-                ways.setdefault(way, []).append(peer)
-        orders += [HoldOrder(peers, sends, receives, list(fault.spells)) for (sends, receives), peers in ways.items()]
-    return orders
+    size = len(job.names)
+    return [order for fault, pairs in _cuts(job) for order in holds_of(fault, pairs, rank, size)]
+
+
+def holds_of(fault: kinds.Fault, pairs: kinds.Pairs, rank: int, size: int) -> list[HoldOrder]:
+    """Return the part of *rank* in the cut *fault*, which separates *pairs* of *size* ranks."""
+    ways: dict[tuple[bool, bool], list[int]] = {}
+    for peer in range(size):
+        if peer != rank and (way := (pairs(rank, peer), pairs(peer, rank))) != (False, False):
+            ways.setdefault(way, []).append(peer)
+    return [HoldOrder(peers, sends, receives, list(fault.spells)) for (sends, receives), peers in ways.items()]
 
 
 def resets(job: ClusterJob, rank: int) -> list[ResetOrder]:
@@ -148,7 +151,11 @@ class LauncherFaults:
         self.planned: dict[int, str] = {}
         late = [fault for fault in job.faults if isinstance(fault, kinds.Join) and fault.spells[0][1] > 0]
         self.away: dict[int, kinds.Fault] = {fault.rank: fault for fault in late}
-        self.log = FaultLog(lambda: self._loop.time() - self._started_s, sees_bytes=False)
+        self.log = FaultLog(self.now_s, sees_bytes=False)
+
+    def now_s(self) -> float:
+        """Return the time by the run's clock."""
+        return self._loop.time() - self._started_s
 
     def start(self) -> None:
         """Start the run's clock at 0, and schedule all faults that begin at a time.
@@ -164,7 +171,7 @@ class LauncherFaults:
         """Schedule the faults that begin at *step* of *rank*, which has just reported that step."""
         for fault in [fault for fault in self._at_steps if fault.is_reached(rank, step)]:
             self._at_steps.remove(fault)
-            self._schedule(fault.counted_from(self._loop.time() - self._started_s))
+            self._schedule(fault.counted_from(self.now_s()))
 
     def cancel(self) -> None:
         """Cancel all scheduled beginnings and ends of faults."""
@@ -181,25 +188,34 @@ class LauncherFaults:
         """Note that *rank* has joined or rejoined, so that its next loss counts as unplanned."""
         self.planned.pop(rank, None)
 
+    def is_crashed(self, rank: int) -> bool:
+        """Return whether a fault has killed *rank*, which has not come back."""
+        return self.planned.get(rank, "").startswith("crashed")
+
+    def cuts_for_long(self, start_s: float, pairs: kinds.Pairs) -> None:
+        """Note that a cut of *pairs* since *start_s* lasts long enough for them to lose each other."""
+        self._long_cuts.append((start_s, pairs))
+
     def cut_off(self, a: int, b: int) -> bool:
         """Return whether *a* has been cut off from *b*, in a spell long enough for them to lose
         each other.
         """
-        now_s = self._loop.time() - self._started_s
+        now_s = self.now_s()
         return any(start_s < now_s and (pairs(a, b) or pairs(b, a)) for start_s, pairs in self._long_cuts)
 
-    # internal
+    # the beginnings and ends of faults
 
     def _schedule(self, fault: kinds.Fault) -> None:
         for start_s, end_s in fault.spells:
-            self._at(start_s, self._begin, fault)
+            self._at(start_s, self.begin, fault)
             if end_s < inf:
-                self._at(end_s, self._end, fault)
+                self._at(end_s, self.end, fault)
 
     def _at(self, time_s: float, action: Callable[[kinds.Fault], None], fault: kinds.Fault) -> None:
         self._timers.append(self._loop.call_at(self._started_s + time_s, action, fault))
 
-    def _begin(self, fault: kinds.Fault) -> None:
+    def begin(self, fault: kinds.Fault) -> None:
+        """Begin *fault* of a node; of others, keep the log: the nodes know their times."""
         if not isinstance(fault, kinds.NodeFault):
             self.log.begins(fault)
             return
@@ -208,7 +224,7 @@ class LauncherFaults:
             return
         self.log.begins(fault)
         if isinstance(fault, (kinds.Crash, kinds.Restart)):
-            self.planned.setdefault(fault.rank, kinds.CRASHED)
+            self.planned.setdefault(fault.rank, kinds.crashed(fault.author))
             if isinstance(fault, kinds.Restart):
                 self.away[fault.rank] = fault
             self._kill(member)
@@ -217,9 +233,10 @@ class LauncherFaults:
             member.tell(messages.LeaveOrder())
         elif isinstance(fault, kinds.Hang):
             self._signal(member, "SIGSTOP")
-            self.planned.setdefault(fault.rank, kinds.hung(self._dead_s))
+            self.planned.setdefault(fault.rank, kinds.hung(self._dead_s, fault.author))
 
-    def _end(self, fault: kinds.Fault) -> None:
+    def end(self, fault: kinds.Fault) -> None:
+        """End *fault*, which has begun."""
         self.log.ends(fault)
         if not isinstance(fault, kinds.NodeFault):
             return
@@ -232,7 +249,7 @@ class LauncherFaults:
             self._kill(member)
         elif isinstance(fault, kinds.Hang):
             self._signal(member, "SIGCONT")
-            if self.planned.get(fault.rank) == kinds.hung(self._dead_s):
+            if self.planned.get(fault.rank) == kinds.hung(self._dead_s, fault.author):
                 del self.planned[fault.rank]
 
     def _kill(self, member: NodeHandle) -> None:

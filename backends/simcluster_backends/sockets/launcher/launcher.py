@@ -9,7 +9,7 @@ import time
 from collections.abc import Callable, Collection
 from functools import partial
 
-from simcluster.errors import ABSENT, NeverFinished, RunError
+from simcluster.errors import ABSENT, NeverFinished, RunError, WorldFailed
 from simcluster.experiment.restarts import Restarts
 from simcluster.fault_plans.kinds import NOTICE_S
 from simcluster.job import ClusterJob
@@ -35,6 +35,7 @@ from simcluster_backends.sockets.launcher.reporting import Reporter, reporting
 from simcluster_backends.sockets.launcher.settings import SocketOptions
 from simcluster_backends.sockets.launcher.starters import Starters
 from simcluster_backends.sockets.launcher.watchdog import Watch
+from simcluster_backends.sockets.launcher.worlds import LauncherWorlds
 from simcluster_backends.sockets.net.addresses import open_socket, show_endpoint
 from simcluster_backends.sockets.net.connection import Connection
 from simcluster_backends.sockets.net.listener import SocketListener
@@ -77,12 +78,13 @@ class Launcher:
             self._changed,
             start=lambda member: self._starters.start_again([member], self._where),
             kill=lambda member: self._starters.signal(member, "SIGKILL"),
-            came=lambda member, reason: self._departures.came(member, reason),
+            came=self._came,
             at_s=lambda: self._elapsed_s,
             patience_s=options.start_s,
             loop_s=options.loop_s,
         )
         self._faults = LauncherFaults(job, self.members, options.dead_s, self._starters.signal, self._comers.bring)
+        self._worlds = LauncherWorlds(job, self.members, self._faults, options.dead_s, self._world_failed)
         self.verdict = Verdict(list(job.names), self._faults.planned, self._faults.cut_off)
         self._departures = Departures(
             self.members, self._changed, options.dead_s, self.verdict, self._faults, self._comers, self._starters,
@@ -113,6 +115,7 @@ class Launcher:
             watching.cancel()
             telling.cancel()
             self._faults.cancel()
+            self._worlds.cancel()
             expected = {*self._faults.away, *(member.rank for member in self.members if member.is_coming)}
             await self._comers.close()
             await self._departures.end()
@@ -164,6 +167,7 @@ class Launcher:
             member.tell(GoOrder())
         self._faults.start()
         self._comers.begin()
+        self._worlds.start()
 
     def _is_over(self) -> bool:
         """Return whether all nodes have ended, and no late joiner can change the result."""
@@ -236,7 +240,16 @@ class Launcher:
             if self._started_s is not None and member.name in names and not member.ended:
                 member.tell(LeaveOrder(NOTICE_S))
 
+    def _came(self, member: NodeHandle, reason: str) -> None:
+        self._departures.came(member, reason)
+        self._worlds.came(member.rank)
+
     # giving up
+
+    def _world_failed(self, error: WorldFailed) -> None:
+        if self.verdict.error is None:
+            self.verdict.own = error
+        self._changed.set()
 
     def _lose_patience(self, headline: str) -> None:
         """Give up the run with the error *headline*, unless the verdict has an earlier error."""

@@ -34,7 +34,7 @@ from simcluster_backends.common.shortcuts import kept_shortcuts
 from simcluster_backends.sockets.net.addresses import is_wildcard, open_socket, parse_endpoint
 from simcluster_backends.sockets.net.tls import Tls, read_tls
 from simcluster_backends.sockets.node.control_lane import JOIN_S, ControlLane, LauncherChannel
-from simcluster_backends.sockets.node.cuts import follow, follow_resets
+from simcluster_backends.sockets.node.cuts import CutFollower, follow_resets
 from simcluster_backends.sockets.node.member import SocketMember
 from simcluster_backends.sockets.node.mesh import Mesh
 from simcluster_backends.sockets.node.order import NotedChannel, loop_factory
@@ -116,7 +116,8 @@ class _NodeRun:
         self._transport = SocketTransport(
             self.member, job.seed, body_limit_bytes=limits_B[0], message_limits=limits_B[1], kept=kept
         )
-        self._holds: list[asyncio.TimerHandle] = []
+        self._cuts = CutFollower(job.dead_s, hold=self.member.hold, give_up=self.member.give_up)
+        self._resets: list[asyncio.TimerHandle] = []
         most_bytes = job.message_limits[job.rank] if job.message_limits else MESSAGE_LIMIT_BYTES
         limits = FrameLimits(body_bytes=job.body_limit_bytes, message_bytes=min(most_bytes, memory_bytes()))
         self.mesh = Mesh(self.member, key, job.run, job.config, limits, tls, job.dead_s, shares="memory" in kept)
@@ -160,7 +161,8 @@ class _NodeRun:
         await self._leave.wait()
         if failure is not None and failure.kind == LEFT:
             await seen_off(self.member.links.values())
-        for timer in self._holds:
+        self._cuts.cancel()
+        for timer in self._resets:
             timer.cancel()
         await self.mesh.listener.close()
         await self.member.close()
@@ -193,9 +195,8 @@ class _NodeRun:
             self.recorder.channel = kept if self.notes is None else NotedChannel(kept, self.notes)
         self.recorder.restored = await kept.initial_shard() if job.resumes else None
         self._started_s = time.perf_counter() - at_s
-        give_up = partial(self.member.give_up, reason=cut_off(job.dead_s))
-        self._holds = follow(job.holds, job.dead_s, hold=self.member.hold, give_up=give_up, at_s=at_s)
-        self._holds += follow_resets(job.resets, reset=self.member.reset, at_s=at_s)
+        self._cuts.follow(job.holds, cut_off(job.dead_s), at_s)
+        self._resets = follow_resets(job.resets, reset=self.member.reset, at_s=at_s)
         self._notice.heed_sigterm()
         self._narrator.begin()
         if self.notes is not None:
@@ -259,6 +260,10 @@ class _NodeRun:
                 self.member.expect_end(rank, reason, incarnation)
             case wire.LeaveOrder():
                 self._notice.give(message.notice_s)
+            case wire.CutOrder():
+                self._cuts.begin(message)
+            case wire.HealOrder():
+                self._cuts.end(message.number)
             case wire.StopOrder():
                 self._stopped = self._stopped or message.reason
                 if self._part is not None:

@@ -146,6 +146,23 @@ class CrashOrder(WireMessage, frozen=True, tag="crash"):
     """Launcher to node: die now, without a goodbye, as the fault plan orders."""
 
 
+class CutOrder(WireMessage, frozen=True, tag="cut"):
+    """Launcher to node: carry out *holds*, which have no end yet, until a HealOrder of *number*.
+
+    *reason* is that of the losses which a long cut brings about.
+    """
+
+    number: int
+    holds: list[HoldOrder]
+    reason: str
+
+
+class HealOrder(WireMessage, frozen=True, tag="heal"):
+    """Launcher to node: end the CutOrder of *number*."""
+
+    number: int
+
+
 class StopOrder(WireMessage, frozen=True, tag="stop"):
     """Launcher to node: stop, and hand in the results so far."""
 
@@ -239,6 +256,8 @@ FromLauncher = (
     | PeerGone
     | LeaveOrder
     | CrashOrder
+    | CutOrder
+    | HealOrder
     | StopOrder
     | ExitOrder
     | ShardReply

@@ -1,6 +1,6 @@
 """The protocol version, alone, so that a machine can report it without other imports."""
 
-PROTOCOL_VERSION = 10
+PROTOCOL_VERSION = 11
 """The version, which rises with every change to the format of frames or messages.
 
 2 added messages in parts and jobs with limits; 3 resumed connections, evaluations during the run

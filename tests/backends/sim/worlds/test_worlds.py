@@ -304,7 +304,7 @@ def test_a_world_may_crash_and_freeze_a_node_that_is_down_already() -> None:
 
 
 def test_a_world_that_ticks_for_ever_hides_no_deadlock(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("simcluster_backends.sim.worlds.runner.EVENTS_LIMIT", 300)
+    monkeypatch.setattr("simcluster_backends.common.worlds.limits.EVENTS_LIMIT", 300)
 
     def ticks(env: simpy.Environment, cluster: ClusterHandle) -> Any:
         while True:
@@ -445,7 +445,7 @@ def test_a_wrong_world_fails_the_run_in_one_sentence_with_its_file_and_line(
     world: WorldFunction, said: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     for limit in ("LINES_LIMIT", "EVENTS_LIMIT"):
-        monkeypatch.setattr(f"simcluster_backends.sim.worlds.runner.{limit}", 10_000)
+        monkeypatch.setattr(f"simcluster_backends.common.worlds.limits.{limit}", 10_000)
     with pytest.raises(WorldFailed, match=rf"^the world failed at .*test_worlds\.py:\d+ \(\w+\): .*{said}") as failed:
         run_under([works(1e4), works(1e4)], world)
     assert "simcluster_backends" not in failed.value.details

@@ -16,9 +16,9 @@ from simcluster_backends.sim.loop.event_loop import SimLoop
 from simcluster_backends.sockets import run_cluster
 from simcluster_backends.sockets.launcher.faults import LauncherFaults, check_faults, holds, resets, slow_spells
 from simcluster_backends.sockets.launcher.node_handle import members_of
-from simcluster_backends.sockets.node.cuts import follow, follow_resets
+from simcluster_backends.sockets.node.cuts import CutFollower, follow_resets
 from simcluster_backends.sockets.node.transport import SocketTransport
-from simcluster_backends.sockets.wire.messages import HoldOrder, ResetOrder
+from simcluster_backends.sockets.wire.messages import CutOrder, HoldOrder, ResetOrder
 
 from simcluster.errors import ENDED, PeerLost, UsageError
 from simcluster.fault_plans.keys import KINDS
@@ -144,15 +144,14 @@ def test_orders_are_carried_out_on_time_and_a_cut_that_lasts_is_given_up_on() ->
             HoldOrder([1], True, True, [(1.0, 2.0), (4.0, inf)]),
             HoldOrder([1, 2], True, False, [(1.5, 3.0)]),
         ]
-        timers = follow(
-            orders,
+        cuts = CutFollower(
             5.0,
             hold=lambda *what: seen.append((loop.time(), what)),
-            give_up=lambda peer: seen.append((loop.time(), peer)),
+            give_up=lambda *what: seen.append((loop.time(), what)),
         )
+        cuts.follow(orders, "cut off")
         await asyncio.sleep(10)
-        for timer in timers:
-            timer.cancel()
+        cuts.cancel()
         await asyncio.sleep(10)
 
     loop.run_until_complete(node())
@@ -165,8 +164,33 @@ def test_orders_are_carried_out_on_time_and_a_cut_that_lasts_is_given_up_on() ->
         (3.0, (1, False, False)),
         (3.0, (2, False, False)),
         (4.0, (1, True, True)),
-        (9.0, 1),
+        (9.0, (1, "cut off")),
     ]
+
+
+def test_a_cut_without_a_known_end_holds_until_it_is_healed_unless_another_holds_still() -> None:
+    loop = SimLoop()  # type: ignore[abstract]
+    seen: list[tuple[float, Any]] = []
+
+    async def node() -> None:
+        cuts = CutFollower(
+            5.0,
+            hold=lambda *what: seen.append((loop.time(), what)),
+            give_up=lambda *what: seen.append((loop.time(), what)),
+        )
+        cuts.follow([HoldOrder([1], True, True, [(1.0, 4.0)])], "cut off")
+        await asyncio.sleep(2)
+        cuts.begin(CutOrder(7, [HoldOrder([1], True, True, [])], "storm"))
+        await asyncio.sleep(4.5)
+        cuts.end(7)  # 4.5 s are not enough for a loss
+        cuts.end(7)
+        cuts.begin(CutOrder(8, [HoldOrder([1], True, True, [])], "storm"))
+        await asyncio.sleep(10)
+
+    loop.run_until_complete(node())
+    loop.close()
+    held = [(1.0, True), (2.0, True), (4.0, True), (6.5, False), (6.5, True)]
+    assert seen == [*((at_s, (1, on, on)) for at_s, on in held), (11.5, (1, "storm"))]
 
 
 def test_nothing_is_written_or_read_while_it_is_held_and_all_of_it_afterwards() -> None:

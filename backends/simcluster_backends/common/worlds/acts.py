@@ -11,8 +11,7 @@ from simcluster.errors import UsageError
 from simcluster.fault_plans import kinds
 
 if TYPE_CHECKING:
-    from simcluster_backends.sim.cluster import SimCluster
-    from simcluster_backends.sim.faults import SimFaults
+    from simcluster_backends.common.worlds.stage import WorldStage
 
 
 class WorldActs:
@@ -23,10 +22,9 @@ class WorldActs:
     - *restarts*: the number of nodes that it has restarted so far.
     """
 
-    def __init__(self, name: str, cluster: SimCluster, faults: SimFaults) -> None:
-        self.cluster = cluster
+    def __init__(self, name: str, stage: WorldStage) -> None:
+        self.stage = stage
         self._name = name
-        self._faults = faults
         self._numbers: dict[Hashable, int | None] = {}
         self.conditions: dict[tuple[type[kinds.LinkCondition], str, str], tuple[float, float]] = {}
         self.speeds: dict[int, float] = {}
@@ -45,14 +43,14 @@ class WorldActs:
 
     def begin(self, key: Hashable, make: Callable[..., kinds.Fault], spec: dict[str, Any], **fields: Any) -> None:
         """Begin the fault that *make* makes of *fields*; *spec* describes it in the log."""
-        spells = ((self.cluster.loop.time(), inf),)
+        spells = ((self.stage.now_s(), inf),)
         fault = make(spells=spells, spec={"world": self._name, **spec}, **fields)
-        self._numbers[key] = self._faults.begin(fault)
+        self._numbers[key] = self.stage.begin(fault)
 
     def end(self, key: Hashable) -> None:
         number = self._numbers.pop(key)
         if number is not None:
-            self._faults.end(number)
+            self.stage.end(number)
 
 
 def number(what: str, value: object, expected: str, fits: Callable[[float], bool]) -> float:

@@ -1,4 +1,4 @@
-"""The simulator's handles for one world: each act is a fault, begun and ended like those of a fault plan."""
+"""The handles of one world: each act is a fault, begun and ended like those of a fault plan."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from simcluster.errors import ENDED, UsageError, nearest
 from simcluster.fault_plans import kinds
 from simcluster.rng import numpy_stream
 from simcluster.topology.model.parallel import LinkNames
-from simcluster_backends.sim.worlds.acts import WorldActs, number
+from simcluster_backends.common.worlds.acts import WorldActs, number
 
 if TYPE_CHECKING:
     import numpy as np
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from simcluster.topology import Link
 
 
-class SimLinkHandle:
+class LinkControl:
     """See `simcluster.worlds.LinkHandle`."""
 
     __slots__ = ("_acts", "_ends", "_fields", "_link", "_spec", "_towards", "name")
@@ -55,7 +55,7 @@ class SimLinkHandle:
                 acts.end((kind, self.name, towards))
         for towards in wanted:
             if before.get(towards) != wanted[towards]:
-                handle = SimLinkHandle(acts, self._link, towards)
+                handle = LinkControl(acts, self._link, towards)
                 fields = dict.fromkeys(field, wanted[towards])
                 spec = {"kind": kind.__name__.lower(), **handle._spec, **fields}
                 acts.begin((kind, self.name, towards), kind, spec, **handle._fields, **fields)
@@ -107,16 +107,11 @@ class SimLinkHandle:
 
     @property
     def bytes_sent(self) -> int:
-        cluster = self._acts.cluster
-        names = cluster.topology.workers
-        records = [(node.name, node.recorder.record) for node in cluster.members]
+        stage = self._acts.stage
         return sum(
             part_bytes
-            for name, record in records
-            for peer, (_, size_bytes) in record.sent_to.items()
-            for hop, part_bytes in cluster.topology.carried(
-                name, names[peer], size_bytes, record.sent_over.get(peer, ())
-            )
+            for sender, receiver, size_bytes, by_route in stage.sent()
+            for hop, part_bytes in stage.topology.carried(sender, receiver, size_bytes, by_route)
             if hop.link.name == self.name and self._towards in (None, hop.target)
         )
 
@@ -135,29 +130,28 @@ class SimLinkHandle:
         return (kinds.Cut, self.name, self._towards)
 
 
-class SimNodeHandle:
+class WorkerControl:
     """See `simcluster.worlds.WorkerHandle`."""
 
-    __slots__ = ("_acts", "_cluster", "_rank", "name")
+    __slots__ = ("_acts", "_rank", "_stage", "name")
 
     def __init__(self, acts: WorldActs, rank: int) -> None:
-        self.name = acts.cluster.topology.workers[rank]
+        self.name = acts.stage.topology.workers[rank]
         self._rank = rank
         self._acts = acts
-        self._cluster = acts.cluster
+        self._stage = acts.stage
 
     @property
     def alive(self) -> bool:
-        return self._cluster.lives(self._rank)
+        return self._stage.lives(self._rank)
 
     @property
     def ended(self) -> bool:
-        departure = self._cluster.membership.departed.get(self._rank)
-        return departure is not None and departure.reason == ENDED
+        return self._stage.gone(self._rank) == ENDED
 
     @property
     def step(self) -> int:
-        return self._cluster.members[self._rank].recorder.record.steps
+        return self._stage.steps(self._rank)
 
     @property
     def speed(self) -> float:
@@ -179,8 +173,9 @@ class SimNodeHandle:
             return
         down, gone = ("down", self._rank), ("gone", self._rank)
         if self._acts.has_begun(down) or self._acts.has_begun(gone):
-            reason = self._cluster.membership.departed[self._rank].reason
-            raise UsageError("crash", f"{self.name}, which is down already: {reason}", "a node that is alive")
+            raise UsageError(
+                "crash", f"{self.name}, which is down already: {self._stage.gone(self._rank)}", "a node that is alive"
+            )
         if not self.alive:  # something else took it down
             if returns:
                 self._acts.begin_nothing(down)
@@ -214,7 +209,7 @@ class SimNodeHandle:
         return {"kind": kind, "node": self.name, **more}
 
 
-class SimTrafficHandle:
+class TrafficControl:
     """See `simcluster.worlds.TrafficHandle`."""
 
     __slots__ = ("_acts",)
@@ -227,64 +222,64 @@ class SimTrafficHandle:
             self._acts.end(self)
 
 
-class SimClusterHandle:
+class ClusterControl:
     """See `simcluster.worlds.ClusterHandle`. *streams* has the random streams of the run by name."""
 
     __slots__ = ("_acts", "_links", "_names", "_nodes", "_streams")
 
     def __init__(self, acts: WorldActs, streams: dict[str, np.random.Generator]) -> None:
-        topology = acts.cluster.topology
+        topology = acts.stage.topology
         self._acts = acts
         self._streams = streams
-        self._nodes = {name: SimNodeHandle(acts, rank) for rank, name in enumerate(topology.workers)}
+        self._nodes = {name: WorkerControl(acts, rank) for rank, name in enumerate(topology.workers)}
         self._names = LinkNames([(link.a, link.b) for link in topology.links])
-        self._links: dict[tuple[str, str | None], SimLinkHandle] = {}
+        self._links: dict[tuple[str, str | None], LinkControl] = {}
 
     @property
-    def nodes(self) -> Sequence[SimNodeHandle]:
+    def nodes(self) -> Sequence[WorkerControl]:
         return tuple(self._nodes.values())
 
     @property
-    def links(self) -> Sequence[SimLinkHandle]:
-        return tuple(self._handle(link, None) for link in self._acts.cluster.topology.links)
+    def links(self) -> Sequence[LinkControl]:
+        return tuple(self._handle(link, None) for link in self._acts.stage.topology.links)
 
-    def node(self, name: str) -> SimNodeHandle:
+    def node(self, name: str) -> WorkerControl:
         if name not in self._nodes:
             raise UsageError("node", f"unknown node {name!r}", nearest(str(name), self._nodes))
         return self._nodes[name]
 
-    def link(self, name: str, towards: str | None = None) -> SimLinkHandle:
+    def link(self, name: str, towards: str | None = None) -> LinkControl:
         index = self._names.index(name)
         if index is None:
             raise UsageError("link", f"unknown link {name!r}", self._names.expected(name))
-        link = self._acts.cluster.topology.links[index]
+        link = self._acts.stage.topology.links[index]
         if towards not in (None, link.a, link.b):
             raise UsageError("towards", repr(towards), f"an end of that link: {link.a} or {link.b}")
         return self._handle(link, towards)
 
-    def _handle(self, link: Link, towards: str | None) -> SimLinkHandle:
+    def _handle(self, link: Link, towards: str | None) -> LinkControl:
         key = (link.name, towards)
         if key not in self._links:
-            self._links[key] = SimLinkHandle(self._acts, link, towards)
+            self._links[key] = LinkControl(self._acts, link, towards)
         return self._links[key]
 
-    def traffic(self, source: str, target: str, rate_Bps: float = inf) -> SimTrafficHandle:
+    def traffic(self, source: str, target: str, rate_Bps: float = inf) -> TrafficControl:
         ends = [self._known(end) for end in (source, target)]
         if source == target:
             raise UsageError("traffic", f"from {source} to itself", "two nodes")
         rate_Bps = number("rate_Bps", rate_Bps, "a number above 0", lambda x: x > 0.0)
         spec = {"kind": "traffic", "source": source, "to": target, "rate_Bps": None if rate_Bps == inf else rate_Bps}
-        handle = SimTrafficHandle(self._acts)
+        handle = TrafficControl(self._acts)
         self._acts.begin(handle, kinds.Traffic, spec, source=ends[0], to=ends[1], rate_Bps=rate_Bps)
         return handle
 
     def _known(self, name: str) -> str:
-        nodes = self._acts.cluster.topology.nodes
+        nodes = self._acts.stage.topology.nodes
         if name not in nodes:
             raise UsageError("node", f"unknown node {name!r}", nearest(str(name), nodes))
         return name
 
     def rng(self, name: str) -> np.random.Generator:
         if name not in self._streams:
-            self._streams[name] = numpy_stream(self._acts.cluster.seed, "world", str(name))
+            self._streams[name] = numpy_stream(self._acts.stage.seed, "world", str(name))
         return self._streams[name]
