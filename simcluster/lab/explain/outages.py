@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from math import inf
-from typing import Any
+from typing import Any, NamedTuple
 
 from simcluster.lab.what_if.critical_path import PathLeg
 from simcluster.runs import words
@@ -15,19 +16,40 @@ MOST_OUTAGES = 3
 _DONE = {"cut": "cut", "flap": "cut", "hang": "stopped"}
 
 
-def outages(legs: Sequence[PathLeg], rows: Iterable[Mapping[str, Any]], topology: Topology) -> list[str]:
-    """Return a sentence per fault of *rows*, as in summary.json, that the path *legs* waited for, the longest first."""
+class Outage(NamedTuple):
+    """A fault that the critical path waited for: *what* it had *done* something to, and *by* whom.
+
+    *waited_s* is the time by part of the path, its kind and place.
+    """
+
+    what: str
+    done: str
+    by: str
+    waited_s: Mapping[tuple[str, str], float]
+
+    @property
+    def seconds(self) -> float:
+        return sum(self.waited_s.values())
+
+    def __str__(self) -> str:
+        return f"It waited {words.seconds(self.seconds)} for {self.what}, which {self.by} had {self.done}."
+
+
+def outages(legs: Sequence[PathLeg], rows: Iterable[Mapping[str, Any]], topology: Topology) -> list[Outage]:
+    """Return the faults of *rows*, as in summary.json, that the path *legs* waited for, the longest first."""
     found = []
     for row in rows:
         plan = row["plan"]
         if row["kind"] not in _DONE:
             continue
-        waited_s = sum(_overlap_s(leg, row["spells_s"]) for leg in legs if _concerns(leg, plan, topology))
+        waited_s: dict[tuple[str, str], float] = defaultdict(float)
+        for leg in legs:
+            if _concerns(leg, plan, topology):
+                waited_s[leg.kind, leg.where] += _overlap_s(leg, row["spells_s"])
         what = f"link {plan['link']}" if "link" in plan else str(plan["node"])
         by = f"the world {plan['world']}" if "world" in plan else "the fault plan"
-        found.append((waited_s, f"{what}, which {by} had {_DONE[row['kind']]}"))
-    longest = sorted((each for each in found if each[0] > 0.0), key=lambda each: -each[0])[:MOST_OUTAGES]
-    return [f"It waited {words.seconds(waited_s)} for {what}." for waited_s, what in longest]
+        found.append(Outage(what, _DONE[row["kind"]], by, waited_s))
+    return sorted((each for each in found if each.seconds > 0.0), key=lambda each: -each.seconds)[:MOST_OUTAGES]
 
 
 def _overlap_s(leg: PathLeg, spells: Iterable[tuple[float, float | None]]) -> float:

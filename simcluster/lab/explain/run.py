@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from simcluster.lab.explain.outages import outages
+from simcluster.lab.explain.outages import Outage, outages
 from simcluster.lab.reports.report_tables import dominated
 from simcluster.lab.reports.sections.coverage import covered_by
 from simcluster.lab.what_if.answer import LEAST_SHARE, parts_listed
@@ -49,8 +49,8 @@ class TimeUse:
 class ExplainedRun:
     """A *run*, each node's *uses* of its time, and the *parts* of the critical path.
 
-    The uses are those of the first *covered_s* seconds, which the trace covers. *outages* are
-    sentences on faults that the path waited for.
+    The uses are those of the first *covered_s* seconds, which the trace covers. *outages* are the
+    faults that the path waited for.
     """
 
     run: Run
@@ -58,7 +58,7 @@ class ExplainedRun:
     covered_s: float
     uses: tuple[TimeUse, ...]
     parts: tuple[PathPart, ...]
-    outages: Sequence[str] = ()
+    outages: Sequence[Outage] = ()
 
     def sentences(self) -> list[str]:
         """Return the explanation, one or two sentences per entry."""
@@ -151,12 +151,14 @@ class ExplainedRun:
         if not listed or not self.covers_enough:
             return []
         end = "the run" if self.covers_all else f"the first {words.seconds(self.covered_s)}"
-        return [f"On the critical path, what the end of {end} waited for, {listed}.", *self.outages]
+        return [f"On the critical path, what the end of {end} waited for, {listed}.", *map(str, self.outages)]
 
     def _help(self) -> list[str]:
         if not self.parts or self.parts[0].share < LEAST_SHARE or not self.covers_enough:
             return []
-        part = self.parts[0]
+        seconds = {part: part.seconds - self._out_s(part) for part in self.parts}
+        part = max(seconds, key=lambda part: seconds[part])
+        gained_s = seconds[part]
         what = {
             "compute": f"a faster device at {part.where}, or less work for it",
             "link": f"more bandwidth on {part.where}, or fewer bytes over it",
@@ -164,7 +166,15 @@ class ExplainedRun:
             "latency": f"less latency on {part.where}, or fewer messages one after another",
             "idle": f"less of what {part.where} waits for on a timer",
         }[part.kind]
-        return [f"Most would be gained by {what}: at most {words.share(part.share)}, until another part decides."]
+        if self.outages and self.outages[0].seconds > gained_s:
+            gained_s = self.outages[0].seconds
+            what = f"{self.outages[0].what} if it were not {self.outages[0].done}"
+        share = gained_s * self.parts[0].share / self.parts[0].seconds
+        return [f"Most would be gained by {what}: at most {words.share(share)}, until another part decides."]
+
+    def _out_s(self, part: PathPart) -> float:
+        """Return the time of *part* in which faults had stopped what it waited for."""
+        return sum(outage.waited_s.get((part.kind, part.where), 0.0) for outage in self.outages)
 
     def _next(self) -> list[str]:
         folder = self.run.folder

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import re
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
 from simcluster.lab.explain.outages import outages
-from simcluster.lab.what_if.critical_path import PathLeg
+from simcluster.lab.explain.run import ExplainedRun
+from simcluster.lab.what_if.critical_path import CriticalPath, PathLeg
 from simcluster.topology import Topology, load
 
 LEG = PathLeg("latency", "pi-4-sw", 1.0, 4.0, ("pi-4", "mini-1"))
@@ -22,7 +25,7 @@ def shelf() -> Topology:
 
 
 def told(shelf: Topology, plan: dict[str, Any], kind: str = "cut") -> list[str]:
-    return outages([LEG], [{"kind": kind, "plan": plan, "spells_s": [[2.0, 3.5]]}], shelf)
+    return list(map(str, outages([LEG], [{"kind": kind, "plan": plan, "spells_s": [[2.0, 3.5]]}], shelf)))
 
 
 @pytest.mark.parametrize("name", ["pi-4-sw", "sw-pi-4"])
@@ -34,3 +37,20 @@ def test_the_other_direction_of_a_link_and_an_idle_node_are_not_waited_for(shelf
     assert told(shelf, {"link": "pi-4-sw", "towards": "pi-4"}) == []
     assert told(shelf, {"link": "pi-4-sw", "towards": "sw"}) != []
     assert told(shelf, {"node": "mini-1"}, "hang") == ["It waited 1.50 s for mini-1, which the fault plan had stopped."]
+
+
+@pytest.mark.parametrize(
+    ("cut_until_s", "said"),
+    [
+        (3.8, r"by link pi-4-sw if it were not cut: at most 45 %"),  # 1.8 s of 4 s; 1.2 s of its latency remain
+        (2.5, r"by less latency on pi-4-sw, .*: at most 62 %"),  # 2.5 s of 4 s
+    ],
+)
+def test_a_link_gains_by_its_numbers_only_where_it_was_not_cut(shelf: Topology, cut_until_s: float, said: str) -> None:
+    legs = (PathLeg("compute", "mini-1", 0.0, 1.0), LEG)
+    rows = [{"kind": "cut", "plan": {"link": "pi-4-sw"}, "spells_s": [[2.0, cut_until_s]]}]
+    run: Any = SimpleNamespace(rests={})
+    path = CriticalPath(legs, 4.0)
+    explained = ExplainedRun(run, shelf, 4.0, (), tuple(path.parts), outages(legs, rows, shelf))
+    (sentence,) = explained._help()
+    assert re.search(said, sentence)
