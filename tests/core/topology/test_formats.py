@@ -168,6 +168,12 @@ def test_what_an_inventory_says_of_a_host_stays_at_a_later_mention(
     ]
     assert "secret" not in caplog.text
     assert "inventory:1: host: found a quote without its end" in refused(tmp_path, "inventory", "a ansible_user='b\n")
+
+
+def test_ranges_of_an_inventory_are_of_numbers_or_letters(tmp_path: Path) -> None:
+    shelf = made(tmp_path, "inventory.ini", "[shelf]\nn-[a:c] ansible_user=u\nm[09:10]\n")
+    assert shelf.workers == ["n-a", "n-b", "n-c", "m09", "m10"]
+    assert "found 'a:C', expected numbers" in refused(tmp_path, "inventory.ini", "[shelf]\nn[a:C]\n")
     first_example = "mail.example.com\n\n[webservers]\nfoo.example.com\nbar.example.com\n"
     assert len(made(tmp_path, "hosts", first_example).workers) == 3
 

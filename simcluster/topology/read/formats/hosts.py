@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 import shlex
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
 from simcluster.errors import UsageError
@@ -33,12 +33,16 @@ def expand(text: str, file: str, line: int | None = None, *, between: str = "-")
     rest = expand(text[found.end() :], file, line, between=between)
     for part in found[1].split(","):
         first, _, last = part.partition(between)
-        if not re.fullmatch(r"\d{1,9}", first) or not re.fullmatch(r"\d{0,9}", last):
+        values: Sequence[str | int]
+        if re.fullmatch(r"\d{1,9}", first) and re.fullmatch(r"\d{0,9}", last):
+            values = range(int(first), int(last or first) + 1)
+        elif between == ":" and re.fullmatch(r"[a-z]:[a-z]|[A-Z]:[A-Z]", part):  # Ansible's
+            values = [chr(code) for code in range(ord(first), ord(last) + 1)]
+        else:
             raise UsageError("host", repr(part), f"numbers, as in node[01{between}08]", file, line)
-        span = range(int(first), int(last or first) + 1)
-        if len(span) * len(rest) + len(names) > MOST_NODES:
+        if len(values) * len(rest) + len(names) > MOST_NODES:
             raise UsageError("host", f"more than {MOST_NODES:,} names in {text[:60]!r}", "fewer", file, line)
-        names += [f"{text[: found.start()]}{number:0{len(first)}}{end}" for number in span for end in rest]
+        names += [f"{text[: found.start()]}{value:0>{len(first)}}{end}" for value in values for end in rest]
     return names
 
 
