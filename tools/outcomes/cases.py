@@ -71,7 +71,7 @@ def fault(column: str, whole_s: float) -> dict[str, Any]:
 
 
 def table() -> dict[str, dict[str, str]]:
-    """Return algorithm -> column -> the outcome that docs/faults.md promises."""
+    """Return algorithm -> column -> the outcome that docs/faults.md promises. A head there may name several columns."""
     rows = [
         [cell.strip() for cell in line.strip("|").split("|")]
         for line in FAULTS_PAGE.read_text(encoding="utf-8").splitlines()
@@ -79,7 +79,7 @@ def table() -> dict[str, dict[str, str]]:
     ]
     (head,) = [row for row in rows if row[0] == "algorithm"]
     return {
-        name: dict(zip(head[1:], row[1:], strict=True))
+        name: {column: word for heads, word in zip(head[1:], row[1:], strict=True) for column in heads.split(", ")}
         for row in rows
         for name in row[0].split(", ")
         if name in ALGORITHMS
