@@ -110,7 +110,7 @@ class Facts:
     in_step: bool = False
     apart: Callable[[Settings], int] = lambda settings: int(settings.get("staleness", 0))
     places: Callable[[Replica, Settings, Topology, bool], Sequence[int]] | None = None
-    evenly: Callable[[Settings], str] = lambda settings: "its averages do not weigh by samples"
+    evenly: Callable[[Settings], str] = lambda settings: "its averages do not weigh by samples (see Facts.evenly)"
     idle: Callable[[int, int, Settings], bool] = lambda rank, size, settings: False
     rests: Callable[[Settings], bool] = never
     working: Callable[[int, int, Settings], int] = lambda size, steps, settings: size
