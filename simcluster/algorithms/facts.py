@@ -10,6 +10,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Literal, NamedTuple, TypeVar
 
+from simcluster.compression.kinds import NONE, compressor
 from simcluster.compute import Travel
 from simcluster.topology import Topology
 from simcluster.workloads import Replica
@@ -56,6 +57,13 @@ def all_reduce_messages(vector: float, size: int, schedule: str) -> float:
     return 2.0 * vector  # at most one whole vector out and one in
 
 
+def feeds_back(settings: Settings) -> bool:
+    """Return whether compression keeps its error, in float64."""
+    kind = settings.get("compression", NONE)
+    found = compressor(kind) if isinstance(kind, (str, Mapping)) else kind
+    return found is not None and found.feeds_back
+
+
 @dataclass(frozen=True)
 class Facts:
     """Facts about an algorithm under given settings.
@@ -94,7 +102,8 @@ class Facts:
     world size, the number of steps and the settings. *keeps_shapes*: whether the algorithm never
     changes a tensor's shape in place; if so, replicas without values share their tensors.
     *has_model*: whether the algorithm trains its replica. *running*: how running statistics travel
-    with its messages (see simcluster.compute.running).
+    with its messages (see simcluster.compute.running). *float64*: whether the algorithm computes in
+    float64, which Apple's MPS lacks.
     """
 
     copies: Callable[[int, int, Settings], float] | None = None
@@ -117,6 +126,7 @@ class Facts:
     keeps_shapes: bool = False
     has_model: bool = True
     running: Travel = "peers"
+    float64: Callable[[Settings], bool] = feeds_back
 
     def __call__(self, algorithm: Algorithm) -> Algorithm:
         """Attach these facts to *algorithm* and return it."""

@@ -17,7 +17,7 @@ from pydantic import Field, PositiveFloat, PositiveInt
 from torch import Tensor
 
 from simcluster.algorithms.data_parallel.data_parallel_copies import one_bit_adam_copies
-from simcluster.algorithms.facts import Facts, by_samples
+from simcluster.algorithms.facts import Facts, always, by_samples
 from simcluster.algorithms.steps import resumable, steps
 from simcluster.algorithms.timed import cost_of, timed
 from simcluster.collectives import AllReduceSchedule, all_reduce
@@ -31,7 +31,7 @@ Decay = Annotated[float, Field(ge=0, lt=1)]
 
 @Facts(
     copies=one_bit_adam_copies, stays=lambda _: "each rank keeps a residual of the signs for each of the others",
-    evenly=by_samples,
+    evenly=by_samples, float64=always,
 )  # fmt: skip
 async def one_bit_adam(
     node: Transport,

@@ -14,7 +14,7 @@ from annotated_types import Gt, Le
 from pydantic import NonNegativeInt
 from torch import Tensor
 
-from simcluster.algorithms.facts import Facts, by_samples
+from simcluster.algorithms.facts import Facts, by_samples, never
 from simcluster.algorithms.gossip.gossip_copies import choco_sgd_copies
 from simcluster.algorithms.steps import resumable, steps
 from simcluster.compression import Codec, Compression, compressor
@@ -26,7 +26,8 @@ from simcluster.workloads.shares import weighed
 
 
 @Facts(
-    copies=choco_sgd_copies, stays=lambda _: "every rank holds copies of its neighbours' weights", evenly=by_samples
+    copies=choco_sgd_copies, stays=lambda _: "every rank holds copies of its neighbours' weights", evenly=by_samples,
+    float64=never,
 )  # fmt: skip
 async def choco_sgd(
     node: Transport,
