@@ -10,6 +10,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Literal, NamedTuple, TypeVar
 
+from simcluster.compression.kinds import NONE, compressor
 from simcluster.compute import Travel
 from simcluster.topology import Topology
 from simcluster.workloads import Replica
@@ -56,6 +57,13 @@ def all_reduce_messages(vector: float, size: int, schedule: str) -> float:
     return 2.0 * vector  # at most one whole vector out and one in
 
 
+def feeds_back(settings: Settings) -> bool:
+    """Return whether compression keeps its error, in float64."""
+    kind = settings.get("compression", NONE)
+    found = compressor(kind) if isinstance(kind, (str, Mapping)) else kind
+    return found is not None and found.feeds_back
+
+
 @dataclass(frozen=True)
 class Facts:
     """Facts about an algorithm under given settings.
@@ -94,7 +102,8 @@ class Facts:
     world size, the number of steps and the settings. *keeps_shapes*: whether the algorithm never
     changes a tensor's shape in place; if so, replicas without values share their tensors.
     *has_model*: whether the algorithm trains its replica. *running*: how running statistics travel
-    with its messages (see simcluster.compute.running).
+    with its messages (see simcluster.compute.running). *float64*: whether the algorithm computes in
+    float64, which Apple's MPS lacks.
     """
 
     copies: Callable[[int, int, Settings], float] | None = None
@@ -110,13 +119,14 @@ class Facts:
     in_step: bool = False
     apart: Callable[[Settings], int] = lambda settings: int(settings.get("staleness", 0))
     places: Callable[[Replica, Settings, Topology, bool], Sequence[int]] | None = None
-    evenly: Callable[[Settings], str] = lambda settings: "its averages do not weigh by samples"
+    evenly: Callable[[Settings], str] = lambda settings: "its averages do not weigh by samples (see Facts.evenly)"
     idle: Callable[[int, int, Settings], bool] = lambda rank, size, settings: False
     rests: Callable[[Settings], bool] = never
     working: Callable[[int, int, Settings], int] = lambda size, steps, settings: size
     keeps_shapes: bool = False
     has_model: bool = True
     running: Travel = "peers"
+    float64: Callable[[Settings], bool] = feeds_back
 
     def __call__(self, algorithm: Algorithm) -> Algorithm:
         """Attach these facts to *algorithm* and return it."""

@@ -52,6 +52,11 @@ class Late:
         late._results = saved[-1]
         return late
 
+    @property
+    def unfinished(self) -> bool:
+        """Whether a part is still in flight."""
+        return not all(part.done() for part in self.parts)
+
     async def results(self) -> list[Any]:
         """Wait for all parts and return their results."""
         if self._results is None:
@@ -96,7 +101,7 @@ class Lag:
     @property
     def unfinished(self) -> int:
         """The number of steps with parts still in flight."""
-        return sum(not all(part.done() for part in late.parts) for late in self._in_flight)
+        return sum(late.unfinished for late in self._in_flight)
 
     def send_off(self, late: Late) -> None:
         """Hold *late*, which must be the newest result, until it is due."""

@@ -8,6 +8,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
+from simcluster.algorithms.facts import facts_of
 from simcluster.errors import Problem, raise_all
 from simcluster.experiment.preflight import too_small
 from simcluster.experiment.read.experiment import Experiment
@@ -21,11 +22,14 @@ from simcluster.topology.model.device import Device
 Options = Mapping[str, Any]
 """The backend's own options, by name."""
 
+NO_FLOAT64 = "MPS has no float64, in which error feedback keeps what compression leaves out"
+
 log = logging.getLogger("simcluster.run")
 
 
 def settled(plan: Experiment, options: Options) -> Experiment:
-    """Return *plan* with the CPU wherever `compute: auto` would take an accelerator with too little memory.
+    """Return *plan* with the CPU wherever `compute: auto` would take an accelerator that cannot do
+    the work: too little memory, or MPS for an algorithm that needs float64.
 
     Settings that follow the speed of the nodes, such as an order or shares, are then computed
     again. If *plan* has such settings, the CPU also replaces accelerators that real nodes on this
@@ -35,6 +39,9 @@ def settled(plan: Experiment, options: Options) -> Experiment:
     if absent:
         log.warning("%s: on the CPU, since this machine has no accelerator", words.listing(absent))
         plan = _on_cpu(plan, absent)
+    if unfit := [name for name in _on_mps(plan, options) if plan.topology.nodes[name].compute == AUTO]:
+        log.warning("%s: on the CPU, since %s", words.listing(unfit), NO_FLOAT64)
+        plan = _on_cpu(plan, unfit)
     # Repeat: with new shares, the accelerator of another node may be too small.
     while names := _too_small(plan):
         log.warning("%s: on the CPU, since the accelerator has too little memory", words.listing(names))
@@ -46,6 +53,20 @@ def _on_cpu(plan: Experiment, names: list[str]) -> Experiment:
     of_topology = {f"topology.nodes.{name}.compute": CPU for name in names}
     changed = read_experiment(plan.document, {**plan.by_topology, **of_topology})
     return replace(changed, by_topology=plan.by_topology)
+
+
+def _on_mps(plan: Experiment, options: Options) -> list[str]:
+    """Return the nodes that would use MPS although the algorithm needs float64."""
+    if not facts_of(plan.algorithm).float64(plan.algorithm_settings):
+        return []
+    here = nodes_here(plan, options) if "mps" in accelerators_here() else set()
+    found = []
+    for name in plan.topology.workers:
+        device, kind = plan.topology.device(name), kind_of(plan.topology.nodes[name].compute)
+        known = device.accelerator.kind if device.accelerator is not None else "mps" if name in here else ""
+        if kind == "mps" or (kind == AUTO and known == "mps"):
+            found.append(name)
+    return found
 
 
 def _absent_here(plan: Experiment, options: Options) -> list[str]:
@@ -98,6 +119,8 @@ def check_compute(plan: Experiment, options: Options) -> None:
     asked = [name for name in plan.topology.workers if kind_of(plan.topology.nodes[name].compute) in ACCELERATORS]
     if not asked:
         return
+    unfit = [name for name in _on_mps(plan, options) if name in asked]
+    raise_all([Problem(f"nodes.{name}.compute", "'mps'", f"cpu or auto: {NO_FLOAT64}") for name in unfit])
     problems = _of_numbers(plan, asked) if plan.backend == "sim" else _of_this_machine(plan, asked, options)
     raise_all(problems)
 

@@ -1,14 +1,30 @@
-"""After a run, suggest settings that would have made it far faster, judging by its own numbers."""
+"""After a run, suggest settings that would have made it far faster, with the time that it then takes.
+
+Cheap estimates from the run's own numbers choose a setting, and a timing-only simulation of at most
+STEPS steps finds its time.
+"""
 
 from __future__ import annotations
 
+import json
+import math
 from collections.abc import Iterator
+from typing import NamedTuple, get_args, get_type_hints
 
+from simcluster.algorithms import ALGORITHMS
 from simcluster.algorithms.facts import facts_of
 from simcluster.algorithms.model_parallel.placement import StageSearch
+from simcluster.backend import simulator
+from simcluster.collectives.schedules import ScheduleOf
+from simcluster.documents.yaml import parse_value
+from simcluster.errors import NeedsValues, UsageError
+from simcluster.experiment.interval import TIMED
+from simcluster.experiment.node import remember
 from simcluster.experiment.read.batches import by_device
 from simcluster.experiment.read.experiment import Experiment
 from simcluster.experiment.read.fit import a_replica
+from simcluster.experiment.read.read import read_experiment
+from simcluster.job import ClusterJob
 from simcluster.runs import words
 from simcluster.runs.calls import SCRIPT
 from simcluster.runs.record import RunRecord
@@ -21,13 +37,23 @@ FAR = 1.5
 MOST_WORKERS = 32
 """With more workers no hints are computed: that would take too long."""
 
+STEPS = 10
+"""Limit on the steps that are simulated with another setting."""
+
+
+class Suggestion(NamedTuple):
+    """A *value* of the setting *key*, as written in YAML, and the estimated seconds of a step with it."""
+
+    key: str
+    value: str
+    step_s: float
+
 
 def hints_of(plan: Experiment, record: RunRecord) -> list[str]:
     """Return a line for each setting with which the simulated run of *plan* would be at least FAR
     times as fast.
 
-    *record* is the record of the run. No other run is simulated for the hints. For a script, the
-    line says why its time has no interval.
+    *record* is the record of the run. For a script, the line says why its time has no interval.
     """
     size = len(plan.topology.workers)
     if plan.backend != "sim" or record.error is not None or not 1 < size <= MOST_WORKERS:
@@ -35,17 +61,17 @@ def hints_of(plan: Experiment, record: RunRecord) -> list[str]:
     if plan.algorithm_name == SCRIPT:
         rounds = rounds_of(plan.topology)
         return [f"no interval around the time: it would take {rounds} more runs of the script"] if rounds else []
-    facts = facts_of(plan.algorithm)
-    if facts.places is not None:
-        return list(_of_order(plan))
-    return [] if facts.evenly(plan.algorithm_settings) else list(_of_batches(plan, record))
+    steps, _ = steps_of(record)
+    found = [*_of_order(plan), *_of_batches(plan, record, steps), *_of_schedule(plan, record, steps)] if steps else []
+    return [line for each in found if (line := _line(plan, each, record.elapsed_s / steps, steps))]
 
 
-def _of_order(plan: Experiment) -> Iterator[str]:
-    """Yield a hint if stages in another order of nodes would be faster, perhaps with fewer nodes.
-
-    There is no hint if the user has chosen the order.
+def _of_order(plan: Experiment) -> Iterator[Suggestion]:
+    """Suggest `order: auto` if stages in another order of nodes would be faster, perhaps on fewer
+    nodes, unless the user has chosen the order.
     """
+    if facts_of(plan.algorithm).places is None:
+        return
     settings = plan.algorithm_settings
     size = len(plan.topology.workers)
     replica = a_replica(plan.workload, size, plan.steps, "none") if settings["order"] is None else None
@@ -53,42 +79,95 @@ def _of_order(plan: Experiment) -> Iterator[str]:
         return
     given = {key: plan.by_topology.get(f"algorithm.{key}", value) for key, value in settings.items()}
     search = StageSearch(replica, given, plan.topology)
-    now_s = search.step_s(range(size))
     then_s = search.step_s(search.fastest(whole=plan.checkpoint is not None))
-    if then_s * FAR <= now_s:
-        yield _line("order: auto", then_s, now_s, "--set algorithm.order=auto")
+    if then_s * FAR <= search.step_s(range(size)):
+        yield Suggestion("algorithm.order", "auto", then_s)
 
 
-def _of_batches(plan: Experiment, record: RunRecord) -> Iterator[str]:
-    """Yield a hint if batch sizes by speed would be faster than equal ones.
+def _of_batches(plan: Experiment, record: RunRecord, steps: int) -> Iterator[Suggestion]:
+    """Suggest batch sizes by speed if they would be faster than equal ones.
 
     Nothing is computed unless the work of the slowest node takes most of a step.
     """
-    names = plan.topology.workers
-    sizes = plan.workload.sizes(len(plan.topology.workers))
-    steps, _ = steps_of(record)
-    if not steps or not isinstance(plan.document["workload"].get("batch_size"), int):
+    facts, names = facts_of(plan.algorithm), plan.topology.workers
+    if facts.places is not None or facts.evenly(plan.algorithm_settings) or not _can_try(plan):
         return
+    sizes = plan.workload.sizes(len(names))
     step_s = record.elapsed_s / steps
     works_s = [node.compute_s / steps for node in record.nodes]
     slowest_s = max(works_s)
+    if not isinstance(plan.document["workload"].get("batch_size"), int):
+        return
     if not step_s / FAR <= slowest_s <= step_s or slowest_s * len(works_s) < FAR * sum(works_s):
         return
-    total = sum(sizes)
-    if plan.numerics != "none" and not plan.workload.is_small(total):
-        return  # counting costs would take longer than many runs, and import torch's compiler
     replica = a_replica(plan.workload, len(names), plan.steps, "none")
     if replica is None:
         return
-    shares = by_device(replica, total, plan.topology)
+    shares = by_device(replica, sum(sizes), plan.topology)
     then_s = step_s - slowest_s + max(
         work_s * share / size for work_s, share, size in zip(works_s, shares, sizes, strict=True)
     )  # fmt: skip
-    if then_s * FAR <= step_s:
-        setting = f"{{total: {total}, by: device}}"
-        yield _line(f"batch_size: {setting}", then_s, step_s, f"--set 'workload.batch_size={setting}'")
+    yield Suggestion("workload.batch_size", f"{{total: {sum(sizes)}, by: device}}", then_s)
 
 
-def _line(setting: str, then_s: float, now_s: float, how: str) -> str:
-    times = f"{words.seconds(then_s)} in place of {words.seconds(now_s)}"
-    return f"with {setting} a step would take {times}, {now_s / then_s:.3g} times faster: {how}"
+def _of_schedule(plan: Experiment, record: RunRecord, steps: int) -> Iterator[Suggestion]:
+    """Suggest the schedule of the all-reduce with the fastest first step.
+
+    Nothing is simulated unless the nodes mostly wait for messages.
+    """
+    if plan.algorithm_name not in ALGORITHMS:  # the hints of own functions may name types that do not exist
+        return
+    hints = get_args(get_type_hints(plan.algorithm, include_extras=True).get("schedule"))
+    names = [name for each in hints if isinstance(each, ScheduleOf) and each.op == "all_reduce" for name in each.names]
+    busiest_s = max(node.compute_s for node in record.nodes)
+    if not names or busiest_s * FAR > record.elapsed_s or not _can_try(plan):
+        return
+    key = "algorithm.schedule"
+    found = [Suggestion(key, name, _simulated_s(plan, key, name, 1)) for name in names]
+    yield min(found, key=lambda each: each.step_s)
+
+
+def _can_try(plan: Experiment) -> bool:
+    """Return whether a timing-only run is cheap.
+
+    It is not for a large model with values: counting costs would take longer than many runs, and
+    import torch's compiler.
+    """
+    return plan.numerics == "none" or plan.workload.is_small(sum(plan.workload.sizes(len(plan.topology.workers))))
+
+
+def _line(plan: Experiment, found: Suggestion, now_s: float, steps: int) -> str:
+    """Return the line for *found*, with the simulated time if it is cheap; "" if it is not far
+    faster than *now_s*.
+    """
+    then_s, about = found.step_s, "about "
+    if then_s * FAR <= now_s and _can_try(plan):
+        few = min(steps, STEPS)
+        then_s, about = _simulated_s(plan, found.key, found.value, few), "about " if few < steps else ""
+    if then_s * FAR > now_s:
+        return ""
+    key = found.key.rpartition(".")[2]
+    how = f"'{found.key}={found.value}'" if " " in found.value else f"{found.key}={found.value}"
+    times = f"{about}{words.seconds(then_s)} in place of {words.seconds(now_s)}"
+    return f"with {key}: {found.value} a step would take {times}, {now_s / then_s:.3g} times faster: --set {how}"
+
+
+def _simulated_s(plan: Experiment, key: str, value: str, steps: int) -> float:
+    """Return the seconds of a step in a timing-only run of *steps* steps, with *value* for *key*.
+
+    Return infinity if the algorithm needs values.
+    """
+    document = plan.document | TIMED | {"checkpoint": None, "stop": {"steps": steps}, "evaluate_every": steps}
+    kept = {name: given for name, given in document.items() if given is not None}
+    changes = {**plan.by_topology, key: parse_value(value)}
+    try:
+        other = read_experiment(kept, changes)
+    except (NeedsValues, UsageError):
+        return math.inf
+    job = ClusterJob(
+        names=other.topology.workers, config_json=json.dumps(other.document), seed=plan.seed, topology=other.topology,
+        faults=other.faults, worlds=other.worlds,
+    )  # fmt: skip
+    remember(job.config_json, other)
+    record = simulator().run_cluster(job)
+    return math.inf if record.error is not None else record.elapsed_s / steps

@@ -16,7 +16,9 @@ def weight_of(replica: Replica) -> float:
     """Return *replica*'s batch size divided by the mean batch size of all ranks. This is exactly 1
     if all are equal.
 
-    The mean over ranks of gradients times their weights is the gradient of the joined batch.
+    The mean over ranks of gradients times their weights is the gradient of the joined batch. Where
+    no mean is over all ranks, each sample still moves the weights alike, as by the linear scaling
+    of Goyal et al. 2017.
     """
     return replica.batch_size * len(replica.batch_sizes) / replica.batch_sizes.total
 

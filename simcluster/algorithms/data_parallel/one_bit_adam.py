@@ -17,18 +17,22 @@ from pydantic import Field, PositiveFloat, PositiveInt
 from torch import Tensor
 
 from simcluster.algorithms.data_parallel.data_parallel_copies import one_bit_adam_copies
-from simcluster.algorithms.facts import Facts
+from simcluster.algorithms.facts import Facts, always, by_samples
 from simcluster.algorithms.steps import resumable, steps
 from simcluster.algorithms.timed import cost_of, timed
 from simcluster.collectives import AllReduceSchedule, all_reduce
 from simcluster.compression import Mean
 from simcluster.transport import Transport
 from simcluster.workloads import Replica
+from simcluster.workloads.shares import weighed
 
 Decay = Annotated[float, Field(ge=0, lt=1)]
 
 
-@Facts(copies=one_bit_adam_copies, stays=lambda _: "each rank keeps a residual of the signs for each of the others")
+@Facts(
+    copies=one_bit_adam_copies, stays=lambda _: "each rank keeps a residual of the signs for each of the others",
+    evenly=by_samples, float64=always,
+)  # fmt: skip
 async def one_bit_adam(
     node: Transport,
     replica: Replica,
@@ -54,8 +58,9 @@ async def one_bit_adam(
     direction_cost = cost_of(_direction, zeros, zeros, 1.0, 1.0, epsilon)
 
     async for step, batch in steps(replica, keep=state):
-        # g is the gradient of this rank's batch.
+        # g is the gradient of this rank's batch, weighted by its samples.
         loss, g = await node.compute(replica.loss_and_gradients, batch, cost=replica.gradient_cost(batch))
+        g = weighed(replica, g)
 
         if step <= warmup:
             # Warm-up: update m and v from the mean gradient.

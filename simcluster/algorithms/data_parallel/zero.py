@@ -58,7 +58,7 @@ async def zero(
     weights = ZeroWeights(node, replica, stage > 0, stage == 3, gather, prefetch, held)
     owner = replica.pieces(weights.mine)
     held.take("optimizer", owner.state_bytes)
-    state = resumable(replica, owner=owner)
+    state, leads = resumable(replica, owner=owner), list[int]()
 
     async def update(late: Late) -> None:
         # Phase 4, step: each owner updates its part of the weights with its part of the mean gradient.
@@ -83,12 +83,15 @@ async def zero(
         lag = Lag(replica, staleness, again=sums.again)
         async for step, batch in steps(replica, keep=state, lag=lag, places=[] if stage == 3 else None):
             weights.expect(step, group)
+            leads.append(lag.unfinished)
             loss = await _forward(node, replica, batch, weights)
             lag.send_off(await _backward(node, replica, batch, weights, Gradient(sums, step, loss)))
             for late in lag.due(step):
                 await update(late)
         for late in lag.rest():
             await update(late)
+    if staleness:
+        node.record(step=replica.steps, lead_mean=sum(leads) / len(leads), lead_max=max(leads))
 
 
 async def _forward(node: Transport, replica: Replica, batch: Batch, weights: ZeroWeights) -> float:

@@ -104,6 +104,10 @@ class Gradient(Late):
         self._in_flight: dict[int, asyncio.Task[Tensor]] = {}
         self.totals: dict[int, Tensor] = {}
 
+    @property
+    def unfinished(self) -> bool:
+        return not all(part.done() for part in self._in_flight.values())
+
     def keep(self, gradient: Tensor) -> Tensor:
         """Count the bytes of a parameter's *gradient* as held, and return it."""
         self._held.take("gradients", gradient.nbytes)

@@ -14,16 +14,17 @@ import asyncio
 from types import SimpleNamespace
 from typing import Literal
 
-from simcluster.algorithms.facts import Facts, never
+from simcluster.algorithms.facts import Facts, by_samples, never
 from simcluster.algorithms.gossip.gossip_copies import ad_psgd_copies
 from simcluster.algorithms.gossip.partners import Partners, Requests
 from simcluster.algorithms.steps import resumable, steps
 from simcluster.overlays import StaticOverlay, moving, overlay_for
 from simcluster.transport import Transport
 from simcluster.workloads import Replica
+from simcluster.workloads.shares import weighed
 
 
-@Facts(copies=ad_psgd_copies, exact=never)
+@Facts(copies=ad_psgd_copies, exact=never, evenly=by_samples)
 async def ad_psgd(
     node: Transport, replica: Replica, *, overlay: StaticOverlay = "ring", output: Literal["local", "mean"] = "local"
 ) -> None:
@@ -86,7 +87,7 @@ async def _train(
             loss, gradients = await node.compute(replica.loss_and_gradients, batch, cost=replica.gradient_cost(batch))
 
         # Phase 2, apply to the current x the step that was taken from x^.
-        await node.compute(replica.apply, gradients, cost=replica.apply_cost())
+        await node.compute(replica.apply, weighed(replica, gradients), cost=replica.apply_cost())
         staleness = state.averagings - before
         moves = zip(state.x, x_hat, replica.parameters, strict=True)
         state.x = [now + (end - start) for now, start, end in moves] if staleness else replica.snapshot()

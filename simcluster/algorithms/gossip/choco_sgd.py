@@ -14,7 +14,7 @@ from annotated_types import Gt, Le
 from pydantic import NonNegativeInt
 from torch import Tensor
 
-from simcluster.algorithms.facts import Facts
+from simcluster.algorithms.facts import Facts, by_samples, never
 from simcluster.algorithms.gossip.gossip_copies import choco_sgd_copies
 from simcluster.algorithms.steps import resumable, steps
 from simcluster.compression import Codec, Compression, compressor
@@ -22,9 +22,13 @@ from simcluster.overlays import FixedOverlay, Neighbourhood, overlay_for, unfixe
 from simcluster.payload import pack
 from simcluster.transport import Transport
 from simcluster.workloads import Replica
+from simcluster.workloads.shares import weighed
 
 
-@Facts(copies=choco_sgd_copies, stays=lambda _: "every rank holds copies of its neighbours' weights")
+@Facts(
+    copies=choco_sgd_copies, stays=lambda _: "every rank holds copies of its neighbours' weights", evenly=by_samples,
+    float64=never,
+)  # fmt: skip
 async def choco_sgd(
     node: Transport,
     replica: Replica,
@@ -57,7 +61,7 @@ async def choco_sgd(
     async for step, batch in steps(replica, keep=state):
         # Phase 1, compute and step.
         loss, gradients = await node.compute(replica.loss_and_gradients, batch, cost=replica.gradient_cost(batch))
-        await node.compute(replica.apply, gradients, cost=replica.apply_cost())
+        await node.compute(replica.apply, weighed(replica, gradients), cost=replica.apply_cost())
 
         # Phase 2, send the difference between x and its copies, compressed.
         difference = [mine - copy for mine, copy in zip(replica.parameters, state.copies[me], strict=True)]

@@ -19,16 +19,17 @@ import torch
 from pydantic import NonNegativeInt
 from torch import Tensor
 
-from simcluster.algorithms.facts import Facts
+from simcluster.algorithms.facts import Facts, by_samples
 from simcluster.algorithms.gossip.gossip_copies import SUMS_STAY, gradient_tracking_copies
 from simcluster.algorithms.steps import resumable, steps
 from simcluster.overlays import BalancedOverlay, Neighbourhood, mix, overlay_for, unbalanced
 from simcluster.payload import pack
 from simcluster.transport import Transport
 from simcluster.workloads import Replica
+from simcluster.workloads.shares import weighed
 
 
-@Facts(copies=gradient_tracking_copies, stays=lambda _: SUMS_STAY)
+@Facts(copies=gradient_tracking_copies, stays=lambda _: SUMS_STAY, evenly=by_samples)
 async def gradient_tracking(
     node: Transport,
     replica: Replica,
@@ -61,8 +62,8 @@ async def gradient_tracking(
             # Phase 2, compute: the gradient at this rank's own weights.
             loss, new = await node.compute(replica.loss_and_gradients, batch, cost=replica.gradient_cost(batch))
 
-        # Phase 3, track: add the change of this rank's gradient to its estimate.
-        x, y = mixing.result()
+        # Phase 3, track: add the change of this rank's gradient, weighted by samples, to its estimate.
+        (x, y), new = mixing.result(), weighed(replica, new)
         state.y = [estimate + (now - before) for estimate, now, before in zip(y, new, state.old, strict=True)]
         state.old = new
 

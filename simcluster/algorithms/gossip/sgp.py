@@ -12,16 +12,17 @@ from typing import Literal
 
 from pydantic import NonNegativeInt
 
-from simcluster.algorithms.facts import Facts
+from simcluster.algorithms.facts import Facts, by_samples
 from simcluster.algorithms.gossip.gossip_copies import SUMS_STAY, sgp_copies
 from simcluster.algorithms.steps import resumable, steps
 from simcluster.overlays import AnyOverlay, Neighbourhood, mix, overlay_for
 from simcluster.payload import pack
 from simcluster.transport import Transport
 from simcluster.workloads import Replica
+from simcluster.workloads.shares import weighed
 
 
-@Facts(copies=sgp_copies, stays=lambda _: SUMS_STAY)
+@Facts(copies=sgp_copies, stays=lambda _: SUMS_STAY, evenly=by_samples)
 async def sgp(
     node: Transport,
     replica: Replica,
@@ -51,7 +52,7 @@ async def sgp(
 
         # Phase 2, step: x moves.
         replica.load(state.x)
-        await node.compute(replica.apply, gradients, cost=replica.apply_cost())
+        await node.compute(replica.apply, weighed(replica, gradients), cost=replica.apply_cost())
 
         # Phase 3, push: send shares of x and w; undeliverable ones are kept.
         p = graph.share(me, step - 1, neighbours.gone)

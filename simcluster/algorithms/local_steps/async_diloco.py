@@ -21,7 +21,7 @@ from simcluster.algorithms.local_steps.own_rounds import inner_steps, own_rounds
 from simcluster.algorithms.local_steps.rounds import adopt, delayed_nesterov, outer_gradient
 from simcluster.algorithms.parameter_server.asynchronous import PushServer, push_to_server
 from simcluster.algorithms.parameter_server.server import SERVER, trainers
-from simcluster.algorithms.parameter_server.server_copies import served
+from simcluster.algorithms.parameter_server.server_copies import drawn_by_all, served
 from simcluster.algorithms.parameter_server.serving import PushRounds
 from simcluster.algorithms.steps import resumable
 from simcluster.algorithms.timed import timed
@@ -30,9 +30,12 @@ from simcluster.compression import Codec, Compression
 from simcluster.payload import lend, pack
 from simcluster.transport import Transport
 from simcluster.workloads import Replica
+from simcluster.workloads.shares import weighed
 
 
-@Facts(copies=async_diloco_copies, world=served(), exact=never, spares="workers", running="server")
+@Facts(
+    copies=async_diloco_copies, world=served(), exact=never, spares="workers", evenly=drawn_by_all, running="server"
+)  # fmt: skip
 async def async_diloco(
     node: Transport,
     replica: Replica,
@@ -110,7 +113,7 @@ async def _work(node: Transport, replica: Replica, interval: int, codec: Codec) 
 
         # Phase 2, push: the change, the version of theta that it started from, and the time per step.
         delta = await timed(node, outer_gradient, theta, replica.parameters)
-        small = await codec.compress(node, unflatten(delta, replica.parameters))
+        small = await codec.compress(node, weighed(replica, unflatten(delta, replica.parameters)))
         last = done == replica.steps
         await push_to_server(node, replica, lend(*small, version=version, step_s=took_s, last=last))
         pushed += 1

@@ -17,7 +17,7 @@ from annotated_types import Ge, Lt
 from pydantic import PositiveInt
 from torch import Tensor
 
-from simcluster.algorithms.facts import Facts
+from simcluster.algorithms.facts import Facts, by_samples
 from simcluster.algorithms.local_steps.local_step_copies import demo_copies
 from simcluster.algorithms.steps import resumable, steps
 from simcluster.algorithms.timed import timed
@@ -25,9 +25,10 @@ from simcluster.collectives import flatten, unflatten
 from simcluster.compression.mean import swap
 from simcluster.transport import Transport
 from simcluster.workloads import Replica
+from simcluster.workloads.shares import weighed
 
 
-@Facts(copies=demo_copies, in_step=True)
+@Facts(copies=demo_copies, in_step=True, evenly=by_samples)
 async def demo(
     node: Transport,
     replica: Replica,
@@ -53,7 +54,7 @@ async def demo(
 
         # Phase 2, extract: m <- beta m + gradient, then take q, the fast components, out of m.
         state.m, values, places = await timed(
-            node, _extract, state.m, gradients, momentum, transform, min(top_k, chunk)
+            node, _extract, state.m, weighed(replica, gradients), momentum, transform, min(top_k, chunk)
         )
 
         # Phase 3, exchange: each rank's q with all others, in compressed form.

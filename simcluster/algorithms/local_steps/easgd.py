@@ -20,6 +20,7 @@ from simcluster.algorithms.local_steps.local_step_copies import easgd_copies
 from simcluster.algorithms.local_steps.rounds import adopt, pulled_by_all, spring
 from simcluster.algorithms.parameter_server.asynchronous import PushServer
 from simcluster.algorithms.parameter_server.server import SERVER, trainers
+from simcluster.algorithms.parameter_server.server_copies import drawn_by_all
 from simcluster.algorithms.parameter_server.serving import PushRounds
 from simcluster.algorithms.steps import resumable, steps
 from simcluster.algorithms.timed import timed
@@ -27,6 +28,7 @@ from simcluster.collectives import flatten, ring_all_reduce
 from simcluster.payload import pack
 from simcluster.transport import Transport
 from simcluster.workloads import Replica
+from simcluster.workloads.shares import weighed
 
 
 @Facts(
@@ -35,6 +37,7 @@ from simcluster.workloads import Replica
     exact=lambda settings: settings.get("form", "asynchronous") != "asynchronous",
     stays=lambda settings: "the centre travels around its ranks" if settings.get("form") == "round_robin" else "",
     spares="workers",
+    evenly=lambda settings: drawn_by_all(settings) if settings.get("form", "asynchronous") == "asynchronous" else "",
 )
 async def easgd(
     node: Transport,
@@ -79,7 +82,7 @@ async def _train(
             x = await timed(node, flatten, replica.parameters)
             force = await meet(x, step)
             await timed(node, adopt, replica.parameters, await timed(node, torch.sub, x, force))
-        await node.compute(replica.apply, gradients, cost=replica.apply_cost())
+        await node.compute(replica.apply, weighed(replica, gradients), cost=replica.apply_cost())
         node.record(step=step, loss=loss)
 
 

@@ -20,7 +20,7 @@ from simcluster.algorithms.local_steps.own_rounds import own_rounds, train_and_p
 from simcluster.algorithms.local_steps.rounds import adopt
 from simcluster.algorithms.parameter_server.asynchronous import PushServer
 from simcluster.algorithms.parameter_server.server import SERVER, Push, trainers
-from simcluster.algorithms.parameter_server.server_copies import served
+from simcluster.algorithms.parameter_server.server_copies import drawn_by_all, served
 from simcluster.algorithms.parameter_server.serving import PushRounds
 from simcluster.algorithms.steps import resumable, rounds
 from simcluster.algorithms.timed import timed
@@ -36,6 +36,7 @@ from simcluster.workloads import Replica
     world=served(),
     exact=never,
     spares="workers",
+    evenly=drawn_by_all,
     rests=lambda settings: settings.get("concurrency") is not None,
     working=fedbuff_working,
     keeps_shapes=True,

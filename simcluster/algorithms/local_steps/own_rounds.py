@@ -16,6 +16,7 @@ from simcluster.compression import Codec
 from simcluster.payload import lend
 from simcluster.transport import Transport
 from simcluster.workloads import Batch, Replica
+from simcluster.workloads.shares import weighed
 
 
 async def inner_steps(
@@ -44,7 +45,7 @@ async def own_rounds(
     while done < replica.steps:
         done, loss, step_s = await inner_steps(node, replica, batches, done, steps)
         delta = await timed(node, outer_gradient, w, replica.parameters)
-        answer = await server.push(delta, version=version, step_s=step_s)
+        answer = await server.push(*weighed(replica, [delta]), version=version, step_s=step_s)
         w, version = answer.tensor, answer["version"]
         steps = answer["steps"] if "steps" in answer.payload.values else steps
         await timed(node, adopt, replica.parameters, w)
@@ -64,6 +65,6 @@ async def train_and_push(
 
     # Phase 2, push: the change, and the version of the weights that it started from.
     delta = await timed(node, outer_gradient, w, replica.parameters)
-    small = await codec.compress(node, unflatten(delta, replica.parameters))
+    small = await codec.compress(node, weighed(replica, unflatten(delta, replica.parameters)))
     await push_to_server(node, replica, lend(*small, version=version, last=done == replica.steps))
     node.record(step=done, loss=loss, pushed=-(-done // interval))

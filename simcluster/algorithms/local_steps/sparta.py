@@ -14,7 +14,7 @@ import torch
 from annotated_types import Gt, Le
 from torch import Tensor
 
-from simcluster.algorithms.facts import Facts
+from simcluster.algorithms.facts import Facts, by_samples
 from simcluster.algorithms.local_steps.local_step_copies import sparta_copies
 from simcluster.algorithms.local_steps.rounds import adopt, train_alone
 from simcluster.algorithms.steps import steps
@@ -22,9 +22,10 @@ from simcluster.algorithms.timed import timed
 from simcluster.collectives import flatten, ring_all_reduce
 from simcluster.transport import Transport
 from simcluster.workloads import Replica
+from simcluster.workloads.shares import weighed
 
 
-@Facts(copies=sparta_copies, in_step=True)
+@Facts(copies=sparta_copies, in_step=True, evenly=by_samples)
 async def sparta(node: Transport, replica: Replica, *, fraction: Annotated[float, Gt(0), Le(1)] = 0.05) -> None:
     """For each batch, take a local optimizer step, then average the share *fraction* (p) of the
     coordinates over all ranks.
@@ -39,7 +40,7 @@ async def sparta(node: Transport, replica: Replica, *, fraction: Annotated[float
 
         # Phase 3, average: only those.
         own = await timed(node, torch.take, x, chosen)
-        total = await ring_all_reduce(node, own, f"average/{step}")
+        total = await ring_all_reduce(node, *weighed(replica, [own]), f"average/{step}")
         await timed(node, _put, replica.parameters, x, chosen, total, node.size)
         node.record(step=step, loss=loss)
 

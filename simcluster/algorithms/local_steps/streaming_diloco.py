@@ -16,7 +16,7 @@ from annotated_types import Ge, Lt
 from pydantic import NonNegativeInt, PositiveFloat, PositiveInt
 from torch import Tensor
 
-from simcluster.algorithms.facts import Facts
+from simcluster.algorithms.facts import Facts, by_samples
 from simcluster.algorithms.local_steps.local_step_copies import streaming_diloco_apart, streaming_diloco_copies
 from simcluster.algorithms.local_steps.rounds import adopt, nesterov, train_alone
 from simcluster.algorithms.steps import Lag, Late, resumable, steps
@@ -25,9 +25,10 @@ from simcluster.collectives import AllReduceSchedule, all_reduce, flatten
 from simcluster.compression import Compression, Mean
 from simcluster.transport import Transport
 from simcluster.workloads import Replica
+from simcluster.workloads.shares import weighed
 
 
-@Facts(copies=streaming_diloco_copies, in_step=True, apart=streaming_diloco_apart)
+@Facts(copies=streaming_diloco_copies, in_step=True, evenly=by_samples, apart=streaming_diloco_apart)
 async def streaming_diloco(
     node: Transport,
     replica: Replica,
@@ -61,8 +62,8 @@ async def streaming_diloco(
         """Compute fragment p's outer gradient now, and average it over ranks while training
         continues.
         """
-        moved = await timed(node, _moved, state.theta[p], replica.parameters, fragments, p)
-        lag.send_off(Late(step, [group.create_task(state.mean[p]([moved], f"fragment{p}/{step}"))], p))
+        moved = weighed(replica, [await timed(node, _moved, state.theta[p], replica.parameters, fragments, p)])
+        lag.send_off(Late(step, [group.create_task(state.mean[p](moved, f"fragment{p}/{step}"))], p))
 
     async def end(late: Late, alpha: float) -> None:
         """Wait for a fragment's mean and take its outer step, keeping the share alpha of the local

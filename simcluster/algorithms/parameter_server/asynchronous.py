@@ -21,6 +21,7 @@ from simcluster.errors import PeerLost
 from simcluster.payload import Message, Payload, Scalar, lend, pack
 from simcluster.transport import Transport
 from simcluster.workloads import BatchGroup, Replica
+from simcluster.workloads.shares import weighed
 
 
 @dataclass(eq=False)
@@ -231,7 +232,7 @@ class PushServer(AsyncIterator[Any]):
             if records:
                 node.record(step=self._state.version, pushed=step)
             values = {"version": version, "loss": loss, "pushed": step, "pull": True, "last": step == replica.steps}
-            pushed = await self._hand_in(pack(*own, **values))
+            pushed = await self._hand_in(pack(*weighed(replica, own), **values))
             self.look()
             await pushed.answer
 
@@ -314,7 +315,7 @@ async def push_gradients(node: Transport, replica: Replica, *, loose: bool, says
         # Phase 2, push, and pull: answered when the algorithm allows.
         last = {"last": step == replica.steps} if says_last else {}
         replica.ledger.hand_in(replica.ledger.drawn)
-        push = lend(*gradients, version=state.version, loss=loss, **last)
+        push = lend(*weighed(replica, gradients), version=state.version, loss=loss, **last)
         await node.send(SERVER, PUSH, push)
         message = await node.recv(SERVER, "weights")
         if message.tensors:

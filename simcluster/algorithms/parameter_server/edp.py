@@ -16,16 +16,20 @@ from torch import Tensor
 from simcluster.algorithms.facts import Facts, never
 from simcluster.algorithms.parameter_server.asynchronous import PushServer, push_to_server
 from simcluster.algorithms.parameter_server.server import SERVER, blended, check_push, damped, trainers
-from simcluster.algorithms.parameter_server.server_copies import edp_copies, edp_world
+from simcluster.algorithms.parameter_server.server_copies import drawn_by_all, edp_copies, edp_world
 from simcluster.algorithms.parameter_server.serving import ExpectedPushes
 from simcluster.algorithms.steps import resumable
 from simcluster.compression import Codec, Compression
 from simcluster.payload import lend, pack
 from simcluster.transport import Transport
 from simcluster.workloads import Replica
+from simcluster.workloads.shares import weighed
 
 
-@Facts(copies=edp_copies, world=edp_world, exact=never, keeps_shapes=True, spares="workers", running="server")
+@Facts(
+    copies=edp_copies, world=edp_world, exact=never, keeps_shapes=True, spares="workers", evenly=drawn_by_all,
+    running="server",
+)  # fmt: skip
 async def edp(
     node: Transport,
     replica: Replica,
@@ -104,6 +108,7 @@ async def _work(node: Transport, replica: Replica, codec: Codec, pull_interval: 
         pushed += push
         # Phase 1, compute.
         loss, gradients = await node.compute(replica.loss_and_gradients, batch, cost=replica.gradient_cost(batch))
+        gradients = weighed(replica, gradients)
         node.record(step=step, loss=loss, pushed=pushed)
         if blend:
             await node.compute(replica.apply, gradients, cost=replica.apply_cost())

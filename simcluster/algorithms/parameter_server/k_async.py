@@ -13,7 +13,7 @@ from pydantic import PositiveInt
 from simcluster.algorithms.facts import Facts
 from simcluster.algorithms.parameter_server.asynchronous import PushServer, push_gradients
 from simcluster.algorithms.parameter_server.server import SERVER, Push, most_of, trainers
-from simcluster.algorithms.parameter_server.server_copies import served, stale_copies
+from simcluster.algorithms.parameter_server.server_copies import drawn_by_all, served, stale_copies
 from simcluster.algorithms.parameter_server.serving import ExpectedPushes
 from simcluster.algorithms.steps import resumable
 from simcluster.transport import Transport
@@ -25,6 +25,7 @@ from simcluster.workloads import Replica
     world=served("k"),
     exact=lambda settings: settings.get("k") is None and not settings.get("batch"),
     spares="workers",
+    evenly=drawn_by_all,
     running="server",
 )
 async def k_async(

@@ -17,7 +17,7 @@ from simcluster.algorithms.facts import Facts
 from simcluster.algorithms.parameter_server.barrier import BatchWorker
 from simcluster.algorithms.parameter_server.race import Race
 from simcluster.algorithms.parameter_server.server import SERVER, endless, mean, most_of, trainers, unless_told
-from simcluster.algorithms.parameter_server.server_copies import k_sync_copies, served
+from simcluster.algorithms.parameter_server.server_copies import drawn_by_all, k_sync_copies, served
 from simcluster.payload import Message
 from simcluster.transport import FREE, Transport
 from simcluster.workloads import Replica
@@ -28,6 +28,7 @@ from simcluster.workloads import Replica
     world=lambda size, settings: served(None if settings["batch"] else "k")(size, settings),
     exact=lambda settings: settings.get("k") is None and not settings.get("batch"),
     spares="workers",
+    evenly=drawn_by_all,
     running="server",
 )
 async def k_sync(
@@ -54,8 +55,9 @@ async def k_sync(
             # Phase 1, compute: every rank, at the weights of this step, until there are K gradients.
             first = await server.first(needed, again=batch)
 
-            # Phase 2, apply: in rank order, divided by the number actually summed.
-            await node.compute(replica.apply, mean([push.tensors for push in first]), cost=replica.apply_cost())
+            # Phase 2, apply: in rank order, weighted by the samples actually summed.
+            total = mean([push.tensors for push in first], server.samples(first))
+            await node.compute(replica.apply, total, cost=replica.apply_cost())
             server.count(first)
 
             # Phase 3, next step for all: a rank that is still computing drops its work.

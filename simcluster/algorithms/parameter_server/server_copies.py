@@ -25,6 +25,11 @@ def served(setting: str | None = None) -> Callable[[int, Settings], None]:
     return check
 
 
+def drawn_by_all(settings: Settings) -> str:
+    """Return why all batches must have the same size: the server draws none. Empty if it trains."""
+    return "" if settings.get("server_trains", True) else "a server that only serves draws none; or server_trains: true"
+
+
 def edp_world(size: int, settings: Settings) -> None:
     served()(size, settings)
     check_push(settings["push"], settings["compression"])

@@ -16,14 +16,16 @@ from pydantic import PositiveInt
 from simcluster.algorithms.facts import Facts, never
 from simcluster.algorithms.parameter_server.asynchronous import PushServer, push_gradients
 from simcluster.algorithms.parameter_server.server import SERVER, Push, most_of, trainers
-from simcluster.algorithms.parameter_server.server_copies import served, stale_copies
+from simcluster.algorithms.parameter_server.server_copies import drawn_by_all, served, stale_copies
 from simcluster.algorithms.parameter_server.serving import ExpectedPushes
 from simcluster.algorithms.steps import resumable
 from simcluster.transport import Transport
 from simcluster.workloads import Replica
 
 
-@Facts(copies=stale_copies, world=served("n"), exact=never, spares="workers", running="server")
+@Facts(
+    copies=stale_copies, world=served("n"), exact=never, spares="workers", evenly=drawn_by_all, running="server"
+)  # fmt: skip
 async def softsync(
     node: Transport,
     replica: Replica,

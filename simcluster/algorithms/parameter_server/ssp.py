@@ -14,7 +14,7 @@ from pydantic import NonNegativeInt
 from simcluster.algorithms.facts import Facts
 from simcluster.algorithms.parameter_server.asynchronous import PushServer, push_gradients
 from simcluster.algorithms.parameter_server.server import SERVER, Push, trainers
-from simcluster.algorithms.parameter_server.server_copies import served, stale_copies
+from simcluster.algorithms.parameter_server.server_copies import drawn_by_all, served, stale_copies
 from simcluster.algorithms.parameter_server.serving import PushClocks
 from simcluster.algorithms.steps import resumable
 from simcluster.transport import Transport
@@ -26,6 +26,7 @@ from simcluster.workloads import Replica
     world=served(),
     exact=lambda settings: settings.get("staleness") == 0,
     spares="workers",
+    evenly=drawn_by_all,
     running="server",
 )
 async def ssp(

@@ -16,7 +16,7 @@ from pydantic import PositiveFloat, PositiveInt
 from simcluster.algorithms.facts import Facts
 from simcluster.algorithms.parameter_server.barrier import Barrier, BatchWorker
 from simcluster.algorithms.parameter_server.server import SERVER, blended, mean, most_of, trainers, unless_told
-from simcluster.algorithms.parameter_server.server_copies import served, sync_copies
+from simcluster.algorithms.parameter_server.server_copies import drawn_by_all, served, sync_copies
 from simcluster.payload import Message
 from simcluster.transport import FREE, Transport
 from simcluster.workloads import Replica
@@ -27,7 +27,7 @@ from simcluster.workloads import Replica
     world=served("wait_for"),
     exact=lambda settings: settings.get("wait_for") is None and settings.get("timeout_s") is None,
     spares="workers",
-    evenly=lambda settings: "" if settings.get("server_trains", True) else "a server that only serves draws no batch",
+    evenly=drawn_by_all,
     keeps_shapes=True,
     running="server",
 )

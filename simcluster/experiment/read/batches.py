@@ -9,7 +9,6 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from simcluster.algorithms import ALGORITHMS
 from simcluster.algorithms.facts import facts_of
 from simcluster.documents.limits import MOST_STEPS
 from simcluster.documents.reading import DocumentReading
@@ -17,6 +16,7 @@ from simcluster.errors import nearest
 from simcluster.fault_plans.kinds import Fault, may_lose
 from simcluster.topology import Topology
 from simcluster.topology.model.duration import expected_s
+from simcluster.transport import Cost
 from simcluster.workloads import Replica, Workload
 from simcluster.workloads.shares import by_rate
 
@@ -66,19 +66,22 @@ def by_device(replica: Replica, total: int, cluster: Topology) -> list[int]:
 
     The speed is that of computing a gradient of *replica*.
     """
-    cost = replica.gradient_cost(next(replica.batches()))
-    devices = [device for name in cluster.workers if (device := cluster.nodes[name].device) is not None]
-    times_s = [expected_s(device, cost) for device in devices]
+    times_s = times_of(replica.gradient_cost(next(replica.batches())), cluster)
     return by_rate(total, [1 / time_s for time_s in times_s] if all(times_s) else [1.0] * len(times_s))
+
+
+def times_of(cost: Cost, cluster: Topology) -> list[float]:
+    """Return the seconds in which each worker's device does work of *cost*."""
+    devices = [device for name in cluster.workers if (device := cluster.nodes[name].device) is not None]
+    return [expected_s(device, cost) for device in devices]
 
 
 def check_weighed(reading: DocumentReading, algorithm: object, settings: Mapping[str, Any], workload: Workload) -> None:
     """Report unequal batch sizes if *algorithm* averages results without weighting them by size."""
     why = facts_of(algorithm).evenly(settings)
     if why and len(set(workload.batch_sizes)) > 1:
-        sure = [name for name, known in ALGORITHMS.items() if not facts_of(known).evenly({})]
-        expected = f"one number for all nodes, since {why}; or one of {', '.join(sure)}"
-        reading.bad(PATH, expected, f"{min(workload.batch_sizes)} to {max(workload.batch_sizes)} samples per node")
+        found = f"{min(workload.batch_sizes)} to {max(workload.batch_sizes)} samples per node"
+        reading.bad(PATH, f"one number for all nodes, since {why}", found)
 
 
 def check_regroups(reading: DocumentReading, algorithm: object, workload: Workload, faults: Sequence[Fault]) -> None:

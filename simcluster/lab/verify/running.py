@@ -255,7 +255,7 @@ def run_plan(plan: Experiment, dead_s: float | None = None, program: str = PROGR
 
 def names_of(plan: Experiment) -> list[str]:
     """Return the names of the model's parameters."""
-    return plan.workload.replica(0, 1, plan.seed, 1).names
+    return plan.workload.replica(0, len(plan.topology.workers), plan.seed, 1).names
 
 
 def as_json(settings: Mapping[str, Any]) -> str:

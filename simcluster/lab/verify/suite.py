@@ -40,6 +40,7 @@ CHECKS: Mapping[str, Callable[[Subject], Iterator[Check]]] = {
     "one process": _line("N = one process", one_process.joined),
     "momentum": _line("N = one process, with momentum and clipping", one_process.tuned),
     "identities": one_process.identities,
+    "unequal": _line("batches by node", one_process.unequal),
     "backends": _line("simulator = sockets", determinism.backends),
     "determinism": _line("determinism", determinism.determinism),
     "draws": _line("global generators", determinism.draws),

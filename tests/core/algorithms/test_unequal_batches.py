@@ -11,7 +11,7 @@ import torch
 from simcluster.algorithms import ALGORITHMS
 from simcluster.algorithms.facts import facts_of
 from simcluster.algorithms.parameter_server.server import mean
-from simcluster.workloads import mnist_mlp, train_alone
+from simcluster.workloads import Workload, mnist_mlp, sgd, train_alone
 from tests.core.algorithms.model_parallel.runs import SEED, same, well
 from tests.support.clusters import star
 
@@ -32,7 +32,22 @@ MOMENTUM = PLAIN | {"momentum": 0.9, "clip_norm": 0.5}
         # One step of SGD each, from equal weights: the mean of the weights takes the step of the mean gradient.
         ("local_sgd", {"interval": 1}, PLAIN),
         ("diloco", {"interval": 1, "outer_learning_rate": 1.0, "outer_momentum": 0.0}, PLAIN),
+        (
+            "streaming_diloco",
+            {"interval": 1, "fragments": 2, "overlap": 0, "blend": 0.0}
+            | {"outer_learning_rate": 1.0, "outer_momentum": 0.0},
+            PLAIN,
+        ),
+        ("sparta", {"fraction": 1.0}, PLAIN),
         ("d_psgd", {"overlay": "complete", "order": "step_then_mix"}, PLAIN),
+        ("choco_sgd", {"overlay": "complete"}, PLAIN),
+        ("sgp", {"overlay": "complete"}, PLAIN),
+        # Without momentum of its own, and with all components shared, DeMo averages gradients.
+        ("demo", {"momentum": 0.0, "top_k": 64, "update": "mean"}, PLAIN),
+        # Servers that wait for all ranks.
+        ("k_sync", {}, MOMENTUM),
+        ("k_async", {}, MOMENTUM),
+        ("ssp", {"staleness": 0}, MOMENTUM),
     ],
     ids=str,
 )
@@ -46,6 +61,7 @@ def test_unequal_batches_are_one_process_on_the_joined_batch(
     assert not torch.allclose(replicas[0].parameters[0], train_alone(even, 3, SEED, 4)[0], rtol=1e-3), "it matters"
 
 
+@pytest.mark.slow
 def test_equal_sizes_by_rank_are_the_bits_of_one_number() -> None:
     for name, known in ALGORITHMS.items():
         if facts_of(known).evenly({}):
@@ -55,6 +71,63 @@ def test_equal_sizes_by_rank_are_the_bits_of_one_number() -> None:
             for model in (mnist_mlp(**PLAIN), mnist_mlp(**PLAIN).with_batches((4, 4)))
         )
         assert plain == by_rank, name
+
+
+RATE = 0.5
+
+
+def linear() -> Workload:
+    """A loss linear in the weights: the gradient of a batch is the mean of its inputs, at any weights."""
+    inputs = torch.arange(96.0, dtype=torch.float64).reshape(48, 2)
+    model = lambda: torch.nn.Linear(2, 1, bias=False, dtype=torch.float64)  # noqa: E731
+    mean_output = lambda outputs, _: outputs.mean()  # noqa: E731
+    return Workload(model=model, train=(inputs, torch.zeros(48)), test=None, loss=mean_output, optimizer=sgd(RATE),
+                    batch_size=1).with_batches(SIZES)  # fmt: skip
+
+
+def moved(of: Workload, rank: int, steps: int) -> torch.Tensor:
+    """Return the sum of *rank*'s samples over *steps* batches."""
+    return torch.cat([batch.inputs for batch in of.replica(rank, 3, SEED, steps).batches()]).sum(0)
+
+
+@pytest.mark.parametrize(
+    ("name", "settings", "share"),
+    [
+        # A step of the server per push, along its gradient.
+        ("edp", {}, 1),
+        ("edp", {"pull_interval": 2}, 1),
+        ("softsync", {"n": 3}, 1),
+        ("k_async", {"k": 1}, 1),
+        # 12 gradients in steps along the mean of 2.
+        ("k_async", {"k": 2, "batch": True}, 1 / 2),
+        # 6 changes of 2 steps each, in steps along the mean of 2; each change with 0.7 / 3.
+        ("fedbuff", {"interval": 2, "buffer": 2, "damping": "none"}, 1 / 2),
+        ("async_diloco", {"interval": 2, "dynamic": False, "outer_learning_rate": 0.7, "outer_momentum": 0.0}, 0.7 / 3),
+        # Means of 3 models.
+        ("ad_psgd", {"output": "mean"}, 1 / 3),
+        ("gradient_tracking", {"output": "mean"}, 1 / 3),
+    ],
+    ids=str,
+)
+def test_every_sample_moves_the_weights_of_an_asynchronous_run_alike(
+    name: str, settings: dict[str, Any], share: float
+) -> None:
+    of = linear()
+    replicas, _ = well(name, of, star(3), 4, **settings)
+    start, end = of.replica(0, 3, SEED, 4).parameters[0], replicas[0].parameters[0]
+    # A push of b samples weighs b over the mean batch of 12 / 3, and its gradient is their sum / b.
+    samples = torch.stack([moved(of, rank, 4) for rank in range(3)]).sum(0)
+    torch.testing.assert_close(end[0], start[0] - RATE * share * samples / 4, rtol=1e-9, atol=1e-9)
+
+
+def test_elastic_ranks_step_by_the_weight_of_their_batch() -> None:
+    of = linear()
+    replicas, _ = well("easgd", of, star(3), 1)
+    start = of.replica(0, 3, SEED, 1).parameters[0]
+    # At the first meeting all weights are the centre, so no spring pulls; rank 0 ends with the centre.
+    for rank in (1, 2):
+        expected = start[0] - RATE * moved(of, rank, 1) / 4
+        torch.testing.assert_close(replicas[rank].parameters[0][0], expected, rtol=1e-9, atol=1e-9)
 
 
 def test_local_rounds_weigh_by_samples() -> None:

@@ -70,13 +70,18 @@ def test_sizes_that_are_none_are_refused_before_anything_starts(batch_size: Any,
         read_experiment(document(batch_size))
 
 
-def test_an_algorithm_that_averages_evenly_is_refused_with_those_that_weigh() -> None:
-    sizes = {"n0": 8, "n1": 3, "n2": 1}
-    with pytest.raises(UsageError, match=r"found 1 to 8 samples per node.*or one of all_reduce_dp, d_psgd, diloco, "):
-        read_experiment(document(sizes, "edp"))
-    with pytest.raises(UsageError, match="since a server that only serves draws no batch"):
-        read_experiment(document(sizes, {"name": "sync_ps", "server_trains": False}))
-    assert read_experiment(document({"n0": 4, "n1": 4, "n2": 4}, "edp")).workload.batch_sizes == (4, 4, 4)
+def test_an_algorithm_that_does_not_weigh_is_refused_with_the_reason() -> None:
+    sizes, own = {"n0": 8, "n1": 3, "n2": 1}, f"{__file__}:unweighed"
+    with pytest.raises(UsageError, match=r"found 1 to 8 samples per node.*its averages do not weigh by samples"):
+        read_experiment(document(sizes, {"path": own}))
+    assert read_experiment(document({"n0": 4, "n1": 4, "n2": 4}, {"path": own})).workload.batch_sizes == (4, 4, 4)
+    for name in ("sync_ps", "k_sync", "edp", "ssp", "k_async", "softsync", "fedbuff", "async_diloco", "easgd"):
+        with pytest.raises(UsageError, match="since a server that only serves draws none; or server_trains: true"):
+            read_experiment(document(sizes, {"name": name, "server_trains": False}))
+
+
+async def unweighed(node: Any, replica: Any) -> None:
+    """An algorithm without facts."""
 
 
 def test_real_nodes_with_unequal_batches_end_with_the_simulators_bits(tmp_path: Path) -> None:

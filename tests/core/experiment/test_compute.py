@@ -106,6 +106,48 @@ def test_auto_is_refused_if_neither_has_the_memory() -> None:
         check_memory(settled(both, {}))
 
 
+APPLE = {"device": "mac-mini-m4"}
+
+
+def on_a_mac(compute: str, backend: str = "sim", **algorithm: Any) -> Experiment:
+    source = experiment(backend)
+    source["topology"]["nodes"]["a"] = {**APPLE, "compute": compute}
+    return read_experiment(source | {"algorithm": {"name": "all_reduce_dp"} | algorithm})
+
+
+FEEDBACK = [
+    {"compression": "top_k"}, {"compression": {"kind": "power_sgd"}}, {"name": "one_bit_adam"},
+    {"name": "edp", "compression": "sign"},
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("algorithm", FEEDBACK, ids=str)
+def test_an_algorithm_that_needs_float64_is_not_run_on_mps(algorithm: dict[str, Any]) -> None:
+    with pytest.raises(UsageError, match=r"nodes\.a\.compute: found 'mps', expected cpu or auto: MPS has no float64"):
+        check_compute(on_a_mac("mps", **algorithm), {})
+    plan = settled(on_a_mac("auto", **algorithm), {})
+    assert plan.document["topology"]["nodes"]["a"]["compute"] == "cpu"
+
+
+@pytest.mark.parametrize(
+    "algorithm",
+    [
+        {}, {"compression": "int8"}, {"compression": {"kind": "top_k", "error_feedback": False}},
+        {"name": "choco_sgd", "compression": "top_k"},
+    ],
+    ids=str,
+)  # fmt: skip
+def test_other_algorithms_run_on_mps(algorithm: dict[str, Any]) -> None:
+    check_compute(on_a_mac("mps", **algorithm), {})
+    assert settled(on_a_mac("auto", **algorithm), {}).topology.nodes["a"].compute == "auto"
+
+
+def test_a_node_here_without_numbers_is_told_by_what_torch_finds(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(checks, "accelerators_here", lambda: {"mps": 1})
+    source = experiment("sockets", compute="auto") | {"algorithm": {"name": "all_reduce_dp", "compression": "top_k"}}
+    assert settled(read_experiment(source), {}).topology.nodes["a"].compute == "cpu"
+
+
 SHARED = {"workload.batch_size": {"total": 30, "by": "device"}}
 
 

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from functools import partial
 
 import torch
 from torch import Tensor
 
+from simcluster.algorithms import ALGORITHMS
+from simcluster.algorithms.facts import facts_of
 from simcluster.lab.verify.claim import Identity, Settings, Weights
 from simcluster.lab.verify.running import RunResult, as_json, far_apart
 from simcluster.lab.verify.subject import Subject, workload_block
@@ -98,9 +100,7 @@ def _equal(subject: Subject, identity: Identity) -> str:
         sizes = [min(sizes, key=lambda size: abs(size - 3))]
     worst = 0.0
     for size in sizes:
-        where = f"{told}: N = {size}"
-        mine = subject.run(size, settings=identity.settings).ended(where).weights[0] or []
-        other = _other(subject, identity, size, where)
+        mine, other = _sides(subject, identity, size, f"{told}: N = {size}")
         apart = far_apart(mine, other)
         same_bits = len(mine) == len(other) and all(torch.equal(a, b) for a, b in zip(mine, other, strict=True))
         if apart > subject.rounding or (identity.exact and not same_bits):
@@ -109,18 +109,65 @@ def _equal(subject: Subject, identity: Identity) -> str:
     return f"{told}: N = {listed(sizes)}, {'to the bit' if identity.exact else f'at most {worst:.1g} apart'}"
 
 
-def _other(subject: Subject, identity: Identity, size: int, where: str) -> list[Tensor]:
-    """Return rank 0's weights on the other side of *identity*.
+def unequal(subject: Subject) -> str:
+    """Check batches by node: equal ones change no bit, and all identities hold for unequal ones."""
+    plan = subject.runner.plan(subject.request())
+    if why := facts_of(plan.algorithm).evenly(plan.algorithm_settings):
+        raise NotClaimed(why)
+    size, unit = subject.middle, subject.workload.get("batch_size")
+    if size < 2 or not isinstance(unit, int) or unit < 2:
+        raise NotClaimed("it is for several ranks, and a workload with the setting batch_size")
+    equal, plain = subject.run(workload=_by_node(subject, [unit] * size)), subject.run()
+    expect(equal.same_weights(plain) and equal.error is None, f"N = {size}: {unit} samples by node are not {unit}")
+    half = unit // 2
+    sizes = [unit + half * (size - 1), *[unit - half] * (size - 1)]
+    workload, where = _by_node(subject, sizes), f"N = {size} with batches of {listed(sizes)}"
+    done = subject.run(workload=workload).ended(where)
+    expect(not done.same_weights(plain), f"{where}: the weights are those of equal batches")
+    told = f"{where}: {unit} by node is {unit} to the bit"
+    if len(subject.backends) > 1:
+        real, is_free = subject.run(workload=workload, backend="sockets"), subject.claim.order_free
+        same = real.ended(f"{where} on sockets").same_weights(done)
+        expect(same or not is_free, f"{where}: sockets give other bits than the simulator")
+        told += "; sockets give the simulator's bits" if is_free else "; it ends on sockets"
+    claimed = [found for found in subject.claim.identities if _weighs(subject, found, size)]
+    for identity in claimed[:1] if subject.quick else claimed:
+        apart = far_apart(*_sides(subject, identity, size, where, workload))
+        other = f"with {shown(identity.settings)} it is not {identity.other}"
+        expect(apart <= subject.rounding, f"{where}: {other}: {apart:.2g} apart")
+    others = listed(list(dict.fromkeys(identity.other for identity in claimed)))
+    return f"{told}; as with equal ones, equal to {others}" if others else told
 
-    Raise CheckFailed, with *where*, if the other algorithm's run fails.
+
+def _weighs(subject: Subject, identity: Identity, size: int) -> bool:
+    """Return whether *identity* is claimed for *size* ranks, and for unequal batches on both sides."""
+    mine, other = subject.complete_settings(**identity.settings), ALGORITHMS.get(identity.other)
+    uneven = facts_of(subject.runner.plan(subject.request()).algorithm).evenly(mine)
+    uneven = uneven or (facts_of(other).evenly(identity.other_settings) if other is not None else "")
+    return not uneven and (identity.sizes is None or size in identity.sizes)
+
+
+def _by_node(subject: Subject, sizes: Sequence[int]) -> str:
+    return as_json({**subject.workload, "batch_size": {f"n{rank}": size for rank, size in enumerate(sizes)}})
+
+
+def _sides(
+    subject: Subject, identity: Identity, size: int, where: str, workload: str = ""
+) -> tuple[list[Tensor], list[Tensor]]:
+    """Return rank 0's weights on both sides of *identity*, by default for the subject's workload.
+
+    Raise CheckFailed, with *where*, if a run fails.
     """
-    request = subject.request(size)
+    mine = subject.run(size, settings=identity.settings, workload=workload).ended(where)
+    request = subject.request(size, workload=workload)
     if identity.other == "one process":
-        return train_alone(subject.model, size, request.seed, request.steps)
-    same = identity.other == subject.algorithm.get("name")
-    given = {**subject.settings, **identity.other_settings} if same else identity.other_settings
-    other = replace(request, algorithm=as_json({"name": identity.other}), settings=as_json(given))
-    return subject.runner.run(other).ended(where).weights[0] or []
+        other = train_alone(mine.plan.workload, size, request.seed, request.steps)
+    else:
+        same = identity.other == subject.algorithm.get("name")
+        given = {**subject.settings, **identity.other_settings} if same else identity.other_settings
+        it = replace(request, algorithm=as_json({"name": identity.other}), settings=as_json(given))
+        other = subject.runner.run(it).ended(where).weights[0] or []
+    return mine.weights[0] or [], other
 
 
 def _reference(subject: Subject, done: RunResult) -> Weights:

@@ -55,6 +55,14 @@ def test_with_staleness_every_update_is_exactly_that_late(stage: int) -> None:
         assert recorded == [min(staleness, step) for step in range(12)], "updates that the gradient's weights lacked"
 
 
+def test_the_lead_over_the_slowest_rank_is_recorded() -> None:
+    run = train("zero", star(3, n2=Device("slow", 1e4)), workload=MLP, steps=8, stage=0, staleness=3)
+    # Of steps 1 to 8, ranks 0 and 1 begin with 0, 1, 2 and then 3 sums that wait for n2: 18 in all.
+    assert [run.values(rank, "lead_mean") for rank in (0, 1)] == [[18 / 8], [18 / 8]]
+    assert [run.values(rank, "lead_max") for rank in range(3)] == [[3], [3], [1]]
+    assert run.values(0, "lead_mean") > run.values(2, "lead_mean")
+
+
 def test_a_fast_rank_may_run_ahead_as_many_steps_as_staleness_says() -> None:
     # Rank 2 alone is slow, and only now and then: others go on meanwhile, and it need not wait for them.
     slow = [train("zero", UNEVEN, steps=12, stage=2, staleness=staleness) for staleness in (0, 1)]
