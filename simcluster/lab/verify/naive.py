@@ -97,7 +97,8 @@ def models_sent(size: int, settings: Settings) -> int:
 
     Raise NotClaimed for a schedule without a formula.
     """
-    known = {"ring": 2 * (size - 1), "direct": 2 * (size - 1), "naive": size * (size - 1)}
+    known = dict.fromkeys(("ring", "direct", "hierarchical", "bandwidth_aware"), 2 * (size - 1))
+    known["naive"] = size * (size - 1)
     if settings["schedule"] not in known:
         raise NotClaimed(f"no formula for {settings['schedule']}; there is one for {listed(known)}")
     return known[settings["schedule"]]
