@@ -11,9 +11,17 @@ import torch
 from torch import Tensor
 
 from simcluster.collectives import flatten, unflatten
-from simcluster.lab.verify.claim import Contributions, Settings, Weights
+from simcluster.lab.verify.claim import Contributions, Settings, Variant, Weights
 from simcluster.lab.verify.verdict import NotClaimed, listed
 from simcluster.workloads import Batch, Replica, Workload
+
+BY_PLACE = {
+    "sites": Variant([[0], [1, 2]], given={"schedule": "hierarchical"}),
+    "shares": Variant([1, 1, 2], given={"schedule": "bandwidth_aware"}),
+}
+"""Variants of the settings of sums by place, for three ranks. On the checks' cluster, the sites are the first half and
+the second.
+"""
 
 
 def born(workload: Workload, size: int, seed: int, steps: int) -> list[Replica]:
