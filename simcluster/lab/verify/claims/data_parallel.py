@@ -132,12 +132,20 @@ ZERO = Claim(
         "prefetch": Variant(0, given={"stage": 3}),
         "staleness": 1,
         "gather_interval": Variant(1, given={"stage": 3}),
+        "compression": "int8",
     },
     identities=(
         Identity({}, "one process", why="the mean of the ranks' gradients is the gradient of the joined batch"),
         *(
             Identity({"stage": 0}, "zero", {"stage": stage}, exact=True, why=f"ZeRO 0 = {stage}, to the bit")
             for stage in (1, 2, 3)
+        ),
+        Identity(
+            {"reduce": "direct"},
+            "zero",
+            {"compression": ALL},
+            exact=True,
+            why="top-100 % = dense, to the bit",
         ),
         Identity(
             {"stage": 3, "reduce": "direct"},
