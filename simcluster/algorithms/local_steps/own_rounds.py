@@ -42,9 +42,11 @@ async def own_rounds(
     """
     batches, done = replica.batches(), replica.done
     while done < replica.steps:
+        before = done
         done, loss, step_s = await inner_steps(node, replica, batches, done, steps)
         delta = await timed(node, outer_gradient, w, replica.parameters)
-        answer = await server.push(delta, version=version, step_s=step_s)
+        counts = {"trained": done - before, "last": done == replica.steps}
+        answer = await server.push(delta, version=version, step_s=step_s, **counts)
         w, version = answer.tensor, answer["version"]
         steps = answer["steps"] if "steps" in answer.payload.values else steps
         await timed(node, adopt, replica.parameters, w)

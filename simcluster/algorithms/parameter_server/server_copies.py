@@ -31,7 +31,7 @@ def edp_world(size: int, settings: Settings) -> None:
 
 
 def sync_copies(rank: int, size: int, settings: Settings) -> float:
-    compresses = settings["compression"] != "none"
+    compresses = settings.get("compression", "none") != "none"
     if rank != SERVER:
         # A worker holds the outgoing gradients or the weights of the reply, and with a Polyak blend
         # its result. With compression, it also holds a message and a double-precision residual.

@@ -232,7 +232,18 @@ ASYNC_DILOCO = Claim(
         "spread": 1.0,
         "compression": "int8",
         "server_trains": False,
+        "quorum": 2,
+        "grace_s": Variant(0.0, given={"quorum": 1}, uneven=True),
     },
+    identities=(
+        Identity(
+            {"quorum": 1, "interval": 3},
+            "diloco",
+            {"interval": 3, "schedule": "naive"},
+            exact=True,
+            why="a grace without end waits for all",
+        ),
+    ),
     payload_bytes=up_and_down,
     contributions=account,
     outcomes=SERVED,
