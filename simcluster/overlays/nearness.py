@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
+from functools import lru_cache
 from itertools import pairwise, permutations
 
 import numpy as np
@@ -34,6 +35,7 @@ def chain_of(topology: Topology, size_bytes: int, choose: Callable[..., Distance
     return order
 
 
+@lru_cache(maxsize=8)  # all ranks of a simulation ask for the same numbers
 def sites_of(topology: Topology, size_bytes: int) -> list[list[int]]:
     """Return the ranks of each site.
 
@@ -55,7 +57,8 @@ def sites_of(topology: Topology, size_bytes: int) -> list[list[int]]:
     return [[rank for rank in ranks if cluster[rank] == lowest] for lowest in sorted(set(cluster))]
 
 
-def weights_of(topology: Topology, size_bytes: int, names: Sequence[str]) -> list[float]:
+@lru_cache(maxsize=8)
+def weights_of(topology: Topology, size_bytes: int, names: tuple[str, ...]) -> list[float]:
     """Return each worker's share in a bandwidth-aware all-reduce among *names*, or equal ones if as
     fast.
 

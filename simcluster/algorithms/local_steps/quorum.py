@@ -9,7 +9,7 @@ from simcluster.algorithms.facts import Settings
 from simcluster.algorithms.parameter_server.asynchronous import PushServer
 from simcluster.algorithms.parameter_server.server import Push
 from simcluster.algorithms.parameter_server.server_copies import served
-from simcluster.errors import Problem, raise_all
+from simcluster.errors import Problem, UsageError, raise_all
 from simcluster.transport import Transport
 from simcluster.workloads import Replica
 
@@ -17,12 +17,13 @@ from simcluster.workloads import Replica
 def quorum_world(size: int, settings: Settings) -> None:
     """Raise UsageError if *settings* do not fit the world size or each other."""
     served("quorum")(size, settings)
-    merges = settings["quorum"] is not None
-    problems = [Problem("grace_s", str(settings["grace_s"]), "a quorum with it")]
-    raise_all(problems if settings["grace_s"] is not None and not merges else [])
+    merges, grace_s = settings["quorum"] is not None, settings["grace_s"]
+    if grace_s is not None and not merges:
+        raise UsageError("grace_s", str(grace_s), "a quorum with it")
     expected = "none with a quorum, whose every merge updates the momentum"
-    names = [name for name in ("delay", "spread") if merges and settings[name]]
-    raise_all([Problem(name, str(settings[name]), expected) for name in names])
+    raise_all(
+        [Problem(each, str(settings[each]), expected) for each in ("delay", "spread") if merges and settings[each]]
+    )
 
 
 async def merges(

@@ -260,9 +260,8 @@ class BatchWorker(AsyncIterator[Batch]):
         self._loose = loose
         self.step = self._at = 1 + replica.at
         self._pushed: int = replica.restored(pushed=0)
-        self._codec: Codec | None = None
-        if codec is not None and codec.kind is not None:
-            self._codec = replica.restored(codec=codec)
+        compresses = codec is not None and codec.kind is not None
+        self._codec: Codec | None = replica.restored(codec=codec) if compresses else None
 
     async def __anext__(self) -> Batch:
         """End the current step if the server has answered, and draw the next batch."""

@@ -149,7 +149,7 @@ def _settings(
         sites = sites_of(topology, size_bytes)
         wanted["sites"] = [sorted(places[rank] for rank in site) for site in sites]
     if "weights" in taken:
-        wanted["weights"] = weights_of(topology, size_bytes, [topology.workers[rank] for rank in order])
+        wanted["weights"] = weights_of(topology, size_bytes, tuple(topology.workers[rank] for rank in order))
     return order, places[root], wanted
 
 

@@ -101,8 +101,13 @@ def test_a_site_that_is_lost_is_left_out() -> None:
     ("topology", "settings", "error"),
     [
         (TWO, {"sites": [["n0", "n1"], ["n2", "m3"]]}, "sites: found 'm3'; did you mean 'n3'"),
-        (TWO, {"sites": [["n0", "n1"], ["n2", 7]]}, "sites: found 7, expected below 5"),
-        (TWO, {"sites": [[0, 1, 1], [2, 4]]}, "found n3 at no site.*\n.*found n1 twice, expected each node at exactly"),
+        (TWO, {"sites": [["n0", "n1"], ["n2", 7]]}, "sites: found rank 7, expected ranks from 0 to 4"),
+        (TWO, {"sites": [[0, 1, 1], [2, 4]]}, "sites: found 1 twice"),
+        (
+            TWO,
+            {"sites": [[0, 1], [2, 4], []]},
+            "found n3 at no site.*found an empty site, expected each node at exactly",
+        ),
         (TWO, {"sites": "topolgy"}, "sites: found 'topolgy'"),
         (TWO, {"schedule": "ring", "sites": [[0, 1], [2, 3, 4]]}, "expected schedule: hierarchical with it, not ring"),
         (TWO, {"compression": "int8"}, "compression: found int8, expected none or power_sgd with schedule: hier"),

@@ -140,13 +140,7 @@ ZERO = Claim(
             Identity({"stage": 0}, "zero", {"stage": stage}, exact=True, why=f"ZeRO 0 = {stage}, to the bit")
             for stage in (1, 2, 3)
         ),
-        Identity(
-            {"reduce": "direct"},
-            "zero",
-            {"compression": ALL},
-            exact=True,
-            why="top-100 % = dense, to the bit",
-        ),
+        Identity({"reduce": "direct"}, "zero", {"compression": ALL}, exact=True, why="top-100 % = dense, to the bit"),
         Identity(
             {"stage": 3, "reduce": "direct"},
             "all_reduce_dp",

@@ -235,15 +235,9 @@ ASYNC_DILOCO = Claim(
         "quorum": 2,
         "grace_s": Variant(0.0, given={"quorum": 1}, uneven=True),
     },
-    identities=(
-        Identity(
-            {"quorum": 1, "interval": 3},
-            "diloco",
-            {"interval": 3, "schedule": "naive"},
-            exact=True,
-            why="a grace without end waits for all",
-        ),
-    ),
+    identities=[
+        Identity({"quorum": 1}, "diloco", {"interval": 2, "schedule": "naive"}, exact=True, why="it waits for all")
+    ],
     payload_bytes=up_and_down,
     contributions=account,
     outcomes=SERVED,
