@@ -45,10 +45,13 @@ def by_samples(_: Settings) -> str:
     return ""
 
 
-def all_reduce_messages(vector: float, size: int, schedule: str) -> float:
+def all_reduce_messages(vector: float, size: int, schedule: str, shares: Sequence[float] = ()) -> float:
     """Return the size of the messages that a rank holds at once in an all-reduce of a vector of
-    size *vector*.
+    size *vector*. *shares*: those of `bandwidth_aware`.
     """
+    if schedule == "bandwidth_aware":
+        # All shares leave, and the own one arrives from every peer and leaves to every peer.
+        return vector * (1.0 + 2.0 * (size - 1) * max(shares) / sum(shares))
     if schedule == "naive":
         # One vector arrives from every peer, and a frozen copy is sent to every peer.
         return 2.0 * (size - 1) * vector

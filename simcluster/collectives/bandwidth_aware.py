@@ -18,9 +18,11 @@ import math
 from collections.abc import Sequence
 from itertools import accumulate, pairwise
 
+import torch
 from torch import Tensor
 
 from simcluster.collectives.flat import summed
+from simcluster.collectives.operators import Combine
 from simcluster.collectives.ring import ring_all_reduce
 from simcluster.transport import Transport
 
@@ -28,8 +30,9 @@ PIECES = 16
 
 
 async def bandwidth_aware_all_reduce(
-    node: Transport, vector: Tensor, tag: str, *, weights: Sequence[float], pieces: int = PIECES
-) -> Tensor:
+    node: Transport, vector: Tensor, tag: str, *, weights: Sequence[float], pieces: int = PIECES,
+    combine: Combine = torch.add,
+) -> Tensor:  # fmt: skip
     """Return the sum of every rank's *vector* (1-D, equal length), in rank order: the same bits on all ranks.
 
     *weights*: the shares by rank, in any scale. *pieces*: the number of pieces per share.
@@ -40,7 +43,7 @@ async def bandwidth_aware_all_reduce(
     if pieces < 1:
         raise ValueError(f"{pieces} pieces: expected at least 1")
     if min(weights) == max(weights):
-        return await ring_all_reduce(node, vector, tag)
+        return await ring_all_reduce(node, vector, tag, combine=combine)
     own, result = _cut(vector, weights, pieces), vector.new_empty(len(vector))
     sums = _cut(result, weights, pieces)
     others = [rank for rank in range(node.size) if rank != node.rank]
@@ -57,7 +60,7 @@ async def bandwidth_aware_all_reduce(
         for number, piece in enumerate(own[node.rank]):
             ranks, push = range(node.size), f"{tag}/push{number}"
             parts = [piece if rank == node.rank else (await node.recv(rank, push)).tensor for rank in ranks]
-            total = summed(parts)
+            total = summed(parts, combine)
             sums[node.rank][number].copy_(total)
             for peer in others:
                 group.create_task(node.send(peer, f"{tag}/sum{number}", total))

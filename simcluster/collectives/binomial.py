@@ -15,10 +15,12 @@ from functools import lru_cache, partial
 from typing import Literal
 
 import numpy as np
+import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
 from simcluster.collectives.exchange import run_rounds, skipped
+from simcluster.collectives.operators import Combine
 from simcluster.payload import pack
 from simcluster.rounds import NO_RANK, Ranks, Rounds
 from simcluster.transport import Transport
@@ -42,7 +44,7 @@ async def binomial_broadcast(
 
 
 async def binomial_reduce(
-    node: Transport, vector: Tensor, tag: str, root: int, *, first: First = "near"
+    node: Transport, vector: Tensor, tag: str, root: int, *, first: First = "near", combine: Combine = torch.add
 ) -> Tensor | None:
     """Return the sum of every rank's *vector* on rank *root*, and None on the other ranks.
 
@@ -53,21 +55,23 @@ async def binomial_reduce(
         receiving = [group.create_task(node.recv(child, tag)) for child in children]
     total = vector.clone()
     for part in reversed(receiving):
-        total.add_(part.result().tensor)
+        combine(total, part.result().tensor, out=total)
     if parent is None:
         return total
     await node.send(parent, tag, total)
     return None
 
 
-async def binomial_all_reduce(node: Transport, vector: Tensor, tag: str, *, first: First = "near") -> Tensor:
+async def binomial_all_reduce(
+    node: Transport, vector: Tensor, tag: str, *, first: First = "near", combine: Combine = torch.add
+) -> Tensor:
     """Return the sum of every rank's *vector*, by a reduce to rank 0 and a broadcast."""
     if vector.is_meta and vector.dim() == 1 and node.size > 1:
         rounds = _rounds(node.size, len(vector), first).under(tag, vector)
         if over := await skipped(node, rounds):
             await run_rounds(node, rounds, over=over)
             return vector
-    total = await binomial_reduce(node, vector, f"{tag}/up", 0, first=first)
+    total = await binomial_reduce(node, vector, f"{tag}/up", 0, first=first, combine=combine)
     return (await binomial_broadcast(node, [] if total is None else [total], f"{tag}/down", 0, first=first))[0]
 
 

@@ -8,10 +8,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from functools import lru_cache
 
+import torch
 from torch import Tensor
 
 from simcluster.collectives.exchange import exchange, run_rounds
 from simcluster.collectives.held_parts import HeldParts
+from simcluster.collectives.operators import Combine
 from simcluster.payload import pack
 from simcluster.rounds import Rounds
 from simcluster.transport import Transport
@@ -44,7 +46,7 @@ def _gather_rounds(size: int, length: int) -> Rounds:
     )
 
 
-async def bruck_reduce_scatter(node: Transport, vector: Tensor, tag: str) -> Tensor:
+async def bruck_reduce_scatter(node: Transport, vector: Tensor, tag: str, *, combine: Combine = torch.add) -> Tensor:
     """Return part r of the sum of every rank's *vector* (1-D, equal length) on rank r. The rounds
     are those of the all-gather in reverse.
     """
@@ -56,7 +58,7 @@ async def bruck_reduce_scatter(node: Transport, vector: Tensor, tag: str) -> Ten
         outgoing, held = pack(*held[step:]), held[:step]
         message = await exchange(node, (rank + step) % size, (rank - step) % size, f"{tag}/{step}", outgoing)
         for into, part in zip(held, message.tensors, strict=False):
-            into.add_(part)
+            combine(into, part, out=into)
     return held[0]
 
 

@@ -10,6 +10,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from simcluster.collectives.operators import Combine
 from simcluster.rounds import where
 
 
@@ -99,9 +100,9 @@ def length_of(part: Any, length: int, parts: int) -> Any:
     return each + (part < longer) if longer else each
 
 
-def summed(parts: Sequence[Tensor]) -> Tensor:
-    """Add *parts* in their order, and return the sum as a new tensor."""
+def summed(parts: Sequence[Tensor], combine: Combine = torch.add) -> Tensor:
+    """Combine *parts* in their order, by default into their sum, and return it as a new tensor."""
     total = parts[0].clone()
     for part in parts[1:]:
-        total.add_(part)
+        combine(total, part, out=total)
     return total

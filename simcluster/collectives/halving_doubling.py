@@ -13,6 +13,7 @@ from dataclasses import replace
 from functools import lru_cache
 from itertools import accumulate, pairwise
 
+import torch
 from torch import Tensor
 
 from simcluster.collectives.binomial import First
@@ -20,12 +21,15 @@ from simcluster.collectives.exchange import run_rounds
 from simcluster.collectives.flat import lengths_of, start_of
 from simcluster.collectives.fold import Places, fold_rounds
 from simcluster.collectives.held_parts import CutVector
+from simcluster.collectives.operators import Combine
 from simcluster.collectives.recursive_doubling import bits_in_order, doubling_rounds
 from simcluster.rounds import Ranks, Rounds
 from simcluster.transport import Transport
 
 
-async def halving_all_reduce(node: Transport, vector: Tensor, tag: str, *, first: First = "near") -> Tensor:
+async def halving_all_reduce(
+    node: Transport, vector: Tensor, tag: str, *, first: First = "near", combine: Combine = torch.add
+) -> Tensor:
     """Return the sum of every rank's *vector* (1-D, equal length), with the same bits on all
     ranks.
     """
@@ -33,7 +37,7 @@ async def halving_all_reduce(node: Transport, vector: Tensor, tag: str, *, first
     if vector.is_meta:
         await run_rounds(node, rounds)
         return vector
-    held = CutVector(vector.clone())
+    held = CutVector(vector.clone(), combine=combine)
     await run_rounds(node, rounds, held)
     return held.vector
 
@@ -78,10 +82,12 @@ def _reduce_rounds(ranks: int, length: int, first: First) -> Rounds:
     return fold_rounds(rounds, places, length)
 
 
-async def halving_reduce_scatter(node: Transport, vector: Tensor, tag: str, *, first: First = "near") -> Tensor:
+async def halving_reduce_scatter(
+    node: Transport, vector: Tensor, tag: str, *, first: First = "near", combine: Combine = torch.add
+) -> Tensor:
     """Return part r of the sum of every rank's *vector* (1-D, equal length) on rank r."""
     bounds, total = _bounds(len(vector), node.size), vector.detach().clone()
-    held = CutVector(total, zip(bounds, total.tensor_split(node.size), strict=True))
+    held = CutVector(total, zip(bounds, total.tensor_split(node.size), strict=True), combine)
     await run_rounds(node, _scatter_rounds(node.size, len(vector), first).under(tag, vector), held)
     return held[bounds[node.rank]].clone()
 

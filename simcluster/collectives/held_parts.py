@@ -7,8 +7,10 @@ from __future__ import annotations
 from collections.abc import Hashable, Iterable, Mapping
 from typing import Any, Protocol
 
+import torch
 from torch import Tensor
 
+from simcluster.collectives.operators import Combine
 from simcluster.rounds import WHOLE
 
 
@@ -20,7 +22,7 @@ class PartHolder(Protocol):
     def __getitem__(self, part: Any) -> Tensor: ...
 
     def take(self, part: Any, tensor: Tensor, own: Tensor | None) -> None:
-        """Store the sum of the arrived *tensor* and *own* as *part*, or *tensor* alone if *own* is
+        """Store the arrived *tensor*, combined with *own*, as *part*, or *tensor* alone if *own* is
         None. *own* is the tensor held as *part*.
         """
 
@@ -29,12 +31,14 @@ class HeldParts(dict[Hashable, Tensor]):
     """A mapping from the names of parts to tensors.
 
     If *like* has no values, it stands in for a missing part, since a shortcut may have skipped the
-    part's round.
+    part's round. *combine*: the function that combines an arrived tensor with the one held.
     """
 
-    def __init__(self, parts: Mapping[Any, Tensor] | Iterable[tuple[Any, Tensor]], like: Tensor) -> None:
+    def __init__(
+        self, parts: Mapping[Any, Tensor] | Iterable[tuple[Any, Tensor]], like: Tensor, combine: Combine = torch.add
+    ) -> None:
         super().__init__(parts)
-        self._like = like
+        self._like, self._combine = like, combine
 
     def __missing__(self, part: Hashable) -> Tensor:
         if self._like.is_meta:
@@ -42,16 +46,17 @@ class HeldParts(dict[Hashable, Tensor]):
         raise KeyError(part)
 
     def take(self, part: Hashable, tensor: Tensor, own: Tensor | None) -> None:
-        self[part] = tensor if own is None else tensor.add_(own)
+        self[part] = tensor if own is None else self._combine(tensor, own, out=tensor)
 
 
 class CutVector(dict[Any, Tensor]):
     """Parts of *vector*, named by their bounds. They are views, so storing a part changes *vector*.
-    *parts* are made in advance, any others on first use.
+    *parts* are made in advance, any others on first use. *combine*: as in HeldParts.
     """
 
-    def __init__(self, vector: Tensor, parts: Iterable[tuple[Any, Tensor]] = ()) -> None:
+    def __init__(self, vector: Tensor, parts: Iterable[tuple[Any, Tensor]] = (), combine: Combine = torch.add) -> None:
         super().__init__(parts)
+        self._combine = combine
         self.vector = self[WHOLE] = vector
 
     def __missing__(self, part: tuple[int, int]) -> Tensor:
@@ -62,4 +67,4 @@ class CutVector(dict[Any, Tensor]):
         if own is None:
             self[part].copy_(tensor)
         else:
-            own.add_(tensor)
+            self._combine(own, tensor, out=own)

@@ -18,6 +18,7 @@ from torch import Tensor
 
 from simcluster.collectives.binomial import binomial_broadcast, binomial_reduce
 from simcluster.collectives.flat import lengths_of
+from simcluster.collectives.operators import Combine
 from simcluster.collectives.ring import ring_all_gather, ring_all_reduce, ring_reduce_scatter
 from simcluster.collectives.subgroup import subgroup
 from simcluster.transport import Transport
@@ -26,7 +27,9 @@ Sites = Sequence[Sequence[int]]
 """The ranks of each site, in the order of neighbours. Every rank is in exactly one site."""
 
 
-async def hierarchical_all_reduce(node: Transport, vector: Tensor, tag: str, *, sites: Sites) -> Tensor:
+async def hierarchical_all_reduce(
+    node: Transport, vector: Tensor, tag: str, *, sites: Sites, combine: Combine = torch.add
+) -> Tensor:
     """Return the sum of every rank's *vector* (1-D, equal length), with the same bits on all
     ranks.
     """
@@ -34,7 +37,7 @@ async def hierarchical_all_reduce(node: Transport, vector: Tensor, tag: str, *, 
     inside = subgroup(node, site)
 
     # Inside the site, each rank sums one part.
-    mine = await ring_reduce_scatter(inside, vector, f"{tag}/scatter")
+    mine = await ring_reduce_scatter(inside, vector, f"{tag}/scatter", combine=combine)
     first = _bounds(len(vector), len(site))[inside.rank]
 
     # Across sites, the owners of each piece sum the piece.
@@ -44,7 +47,7 @@ async def hierarchical_all_reduce(node: Transport, vector: Tensor, tag: str, *, 
             owners = [members[bisect_right(its, start) - 1] for members, its in zip(sites, bounds, strict=True)]
             if node.rank in owners and len(owners) > 1:
                 piece = mine[start - first : stop - first]
-                group.create_task(_sum_into(subgroup(node, owners), piece, f"{tag}/across{start}"))
+                group.create_task(_sum_into(subgroup(node, owners), piece, f"{tag}/across{start}", combine))
 
     # Inside the site, gather the parts.
     return torch.cat(await ring_all_gather(inside, mine, f"{tag}/gather"))
@@ -62,16 +65,18 @@ async def hierarchical_broadcast(
     return await binomial_broadcast(subgroup(node, site), tensors, f"{tag}/inside", site.index(leader))
 
 
-async def hierarchical_reduce(node: Transport, vector: Tensor, tag: str, root: int, *, sites: Sites) -> Tensor | None:
+async def hierarchical_reduce(
+    node: Transport, vector: Tensor, tag: str, root: int, *, sites: Sites, combine: Combine = torch.add
+) -> Tensor | None:
     """Return the sum of every rank's *vector* on rank *root*, and None on the other ranks.
 
     Sum inside sites first, then across sites.
     """
     leaders, site, leader = _leaders(node, sites, root)
-    total = await binomial_reduce(subgroup(node, site), vector, f"{tag}/inside", site.index(leader))
+    total = await binomial_reduce(subgroup(node, site), vector, f"{tag}/inside", site.index(leader), combine=combine)
     if total is None:
         return None
-    return await binomial_reduce(subgroup(node, leaders), total, f"{tag}/across", leaders.index(root))
+    return await binomial_reduce(subgroup(node, leaders), total, f"{tag}/across", leaders.index(root), combine=combine)
 
 
 def site_of(node: Transport, sites: Sites) -> list[int]:
@@ -95,8 +100,8 @@ def _leaders(node: Transport, sites: Sites, root: int) -> tuple[list[int], list[
     return leaders, site, next(leader for leader in leaders if leader in site)
 
 
-async def _sum_into(owners: Transport, piece: Tensor, tag: str) -> None:
-    piece.copy_(await ring_all_reduce(owners, piece, tag))
+async def _sum_into(owners: Transport, piece: Tensor, tag: str, combine: Combine) -> None:
+    piece.copy_(await ring_all_reduce(owners, piece, tag, combine=combine))
 
 
 def _bounds(length: int, parts: int) -> list[int]:

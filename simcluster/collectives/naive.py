@@ -14,6 +14,7 @@ import torch
 from torch import Tensor
 
 from simcluster.collectives.flat import summed
+from simcluster.collectives.operators import Combine
 from simcluster.payload import Sendable, pack
 from simcluster.transport import Transport
 
@@ -44,10 +45,12 @@ async def naive_gather(node: Transport, tensor: Tensor, tag: str, root: int) -> 
     return await _from_all(node, tag, tensor)
 
 
-async def naive_reduce(node: Transport, vector: Tensor, tag: str, root: int) -> Tensor | None:
+async def naive_reduce(
+    node: Transport, vector: Tensor, tag: str, root: int, *, combine: Combine = torch.add
+) -> Tensor | None:
     """Return the sum of every rank's *vector* on rank *root*, and None on the other ranks."""
     parts = await naive_gather(node, vector, tag, root)
-    return summed(parts) if parts else None
+    return summed(parts, combine) if parts else None
 
 
 async def naive_all_gather(node: Transport, tensor: Tensor, tag: str) -> list[Tensor]:
@@ -55,9 +58,9 @@ async def naive_all_gather(node: Transport, tensor: Tensor, tag: str) -> list[Te
     return await naive_all_to_all(node, [tensor] * node.size, tag)
 
 
-async def naive_reduce_scatter(node: Transport, vector: Tensor, tag: str) -> Tensor:
+async def naive_reduce_scatter(node: Transport, vector: Tensor, tag: str, *, combine: Combine = torch.add) -> Tensor:
     """Return part r of the sum of every rank's *vector* on rank r."""
-    return summed(await naive_all_to_all(node, vector.tensor_split(node.size), tag))
+    return summed(await naive_all_to_all(node, vector.tensor_split(node.size), tag), combine)
 
 
 async def naive_all_to_all(node: Transport, tensors: Sequence[Tensor], tag: str) -> list[Tensor]:
@@ -68,20 +71,20 @@ async def naive_all_to_all(node: Transport, tensors: Sequence[Tensor], tag: str)
     return receiving.result()
 
 
-async def naive_all_reduce(node: Transport, vector: Tensor, tag: str) -> Tensor:
+async def naive_all_reduce(node: Transport, vector: Tensor, tag: str, *, combine: Combine = torch.add) -> Tensor:
     """Return the sum of every rank's *vector* (equal shapes). It is added in rank order, so it has
     the same bits on all ranks.
     """
-    return summed(await naive_all_gather(node, vector, tag))
+    return summed(await naive_all_gather(node, vector, tag), combine)
 
 
-async def direct_all_reduce(node: Transport, vector: Tensor, tag: str) -> Tensor:
+async def direct_all_reduce(node: Transport, vector: Tensor, tag: str, *, combine: Combine = torch.add) -> Tensor:
     """Return the sum of every rank's *vector*. Each part is summed by one rank, in rank order.
 
     A rank sends 2 (p-1)/p M bytes for a vector of M bytes; in the naive all-reduce it sends (p-1)
     M.
     """
-    part = await naive_reduce_scatter(node, vector, f"{tag}/scatter")
+    part = await naive_reduce_scatter(node, vector, f"{tag}/scatter", combine=combine)
     return torch.cat(await naive_all_gather(node, part, f"{tag}/gather"))
 
 

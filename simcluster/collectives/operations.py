@@ -1,8 +1,9 @@
 """The collective operations. Every rank calls the same operation, with the same tag and schedule.
 
 Tensors may have any shape and dtype that a message can carry; tensors that are summed must have the
-same shape on all ranks. The schedule fixes the order of each sum; the order of arrival never
-matters. *settings* are those of the schedule: `first` ("near" or "far" partners first), `sites`,
+same shape on all ranks. *op* is sum, mean, max or min. The schedule fixes the order of each sum;
+the order of arrival never matters. *settings* are those of the schedule: `first` ("near" or "far"
+partners first), `sites`,
 `weights`, `pieces`. To run on some of the ranks, or with other neighbours, pass `subgroup(node,
 ranks)` instead of the node.
 """
@@ -14,6 +15,7 @@ from typing import Any
 
 from torch import Tensor
 
+from simcluster.collectives.operators import Op, prepared
 from simcluster.collectives.schedules import find
 from simcluster.compute import exchange_of
 from simcluster.transport import Transport
@@ -55,12 +57,16 @@ async def gather(
 
 
 async def reduce(
-    node: Transport, tensor: Tensor, tag: str, root: int = 0, *, schedule: str = "naive", **settings: Any
-) -> Tensor | None:
-    """Return the sum of every rank's *tensor* on rank *root*, and None on the other ranks."""
+    node: Transport, tensor: Tensor, tag: str, root: int = 0, *, schedule: str = "naive", op: Op = "sum",
+    **settings: Any,
+) -> Tensor | None:  # fmt: skip
+    """Return the sum, or *op*, of every rank's *tensor* on rank *root*, and None on the other
+    ranks.
+    """
     _check_root(node, root)
-    total: Tensor | None = await find("reduce", schedule)[2](node, tensor.reshape(-1), tag, root, **settings)
-    return None if total is None else total.view(tensor.shape)
+    vector, combining = prepared(tensor, op)
+    total: Tensor | None = await find("reduce", schedule)[2](node, vector, tag, root, **settings, **combining)
+    return None if total is None else _divided(total, node.size if op == "mean" else 1).view(tensor.shape)
 
 
 async def all_gather(
@@ -72,26 +78,32 @@ async def all_gather(
 
 
 async def reduce_scatter(
-    node: Transport, tensor: Tensor, tag: str, *, schedule: str = "ring", **settings: Any
+    node: Transport, tensor: Tensor, tag: str, *, schedule: str = "ring", op: Op = "sum", **settings: Any
 ) -> Tensor:
-    """Return part r of the sum of every rank's *tensor* on rank r. The sum is flattened and split
-    as by `tensor_split`.
+    """Return part r of the sum, or *op*, of every rank's *tensor* on rank r. The sum is flattened
+    and split as by `tensor_split`.
     """
-    result: Tensor = await find("reduce_scatter", schedule)[2](node, tensor.reshape(-1), tag, **settings)
-    return result
+    vector, combining = prepared(tensor, op)
+    result: Tensor = await find("reduce_scatter", schedule)[2](node, vector, tag, **settings, **combining)
+    return _divided(result, node.size if op == "mean" else 1)
 
 
 async def all_reduce(
-    node: Transport, tensor: Tensor, tag: str, *, schedule: str = "ring", divisor: int = 1, **settings: Any
-) -> Tensor:
-    """Return the sum of every rank's *tensor*, divided by *divisor*, with the same bits on every
-    rank.
+    node: Transport, tensor: Tensor, tag: str, *, schedule: str = "ring", op: Op = "sum", divisor: int = 1,
+    **settings: Any,
+) -> Tensor:  # fmt: skip
+    """Return the sum, or *op*, of every rank's *tensor*, with the same bits on every rank.
+
+    A sum is divided by *divisor*; `mean` divides it by the number of ranks.
     """
+    if op != "sum" and divisor != 1:
+        raise ValueError(f"divisor {divisor} with op {op}: only a sum is divided")
+    vector, combining = prepared(tensor, op)
+    divisor = node.size if op == "mean" else divisor
     _, name, run = find("all_reduce", schedule)
     if name == "ring":  # the ring divides its own result
         settings["divisor"], divisor = divisor, 1
-    total: Tensor = await run(node, tensor.reshape(-1), tag, **settings)
-    return (total if divisor == 1 or total.is_meta else total.div_(divisor)).view(tensor.shape)
+    return _divided(await run(node, vector, tag, **settings, **combining), divisor).view(tensor.shape)
 
 
 async def share_statistics(node: Transport, tag: str) -> None:
@@ -115,6 +127,10 @@ async def all_to_all(
 async def barrier(node: Transport, tag: str, *, schedule: str = "bruck", **settings: Any) -> None:
     """Wait until every rank has called this."""
     await find("barrier", schedule)[2](node, tag, **settings)
+
+
+def _divided(total: Tensor, divisor: int) -> Tensor:
+    return total if divisor == 1 or total.is_meta else total.div_(divisor)
 
 
 def _check_root(node: Transport, root: int) -> None:

@@ -9,11 +9,13 @@ from functools import lru_cache
 from typing import Any
 
 import numpy as np
+import torch
 from torch import Tensor
 
 from simcluster.collectives.exchange import run_rounds
 from simcluster.collectives.flat import length_of, summed
 from simcluster.collectives.held_parts import HeldParts
+from simcluster.collectives.operators import Combine
 from simcluster.rounds import Ranks, Rounds
 from simcluster.transport import Transport
 
@@ -30,7 +32,7 @@ async def pairwise_all_to_all(node: Transport, tensors: Sequence[Tensor], tag: s
     return [held[source, rank] for source in range(node.size)]
 
 
-async def pairwise_reduce_scatter(node: Transport, vector: Tensor, tag: str) -> Tensor:
+async def pairwise_reduce_scatter(node: Transport, vector: Tensor, tag: str, *, combine: Combine = torch.add) -> Tensor:
     """Return part r of the sum of every rank's *vector* (1-D, equal length) on rank r, added in
     rank order.
     """
@@ -40,7 +42,7 @@ async def pairwise_reduce_scatter(node: Transport, vector: Tensor, tag: str) -> 
         changes = _named(rounds, ("pairwise", length), lambda to: length_of(to, length, size))
         await run_rounds(node, rounds.under(tag, vector, **changes))
         return vector.new_empty(length_of(node.rank, length, size))
-    return summed(await pairwise_all_to_all(node, vector.tensor_split(size), tag))
+    return summed(await pairwise_all_to_all(node, vector.tensor_split(size), tag), combine)
 
 
 def _named(rounds: Rounds, name: Hashable, length: Callable[[Ranks], Ranks]) -> dict[str, Any]:

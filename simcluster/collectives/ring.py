@@ -19,6 +19,7 @@ from simcluster.collectives.binomial import binomial_scatter
 from simcluster.collectives.exchange import exchange, run_rounds
 from simcluster.collectives.flat import as_bytes, from_bytes, length_of, lengths_of
 from simcluster.collectives.held_parts import HeldParts
+from simcluster.collectives.operators import Combine
 from simcluster.process.buffers import BUFFERS
 from simcluster.rounds import Ranks, Rounds
 from simcluster.shortcuts import GiveBack, shortcuts_of
@@ -30,7 +31,9 @@ chunks, a copy takes less time than the registration.
 """
 
 
-async def ring_all_reduce(node: Transport, vector: Tensor, tag: str, *, divisor: int = 1) -> Tensor:
+async def ring_all_reduce(
+    node: Transport, vector: Tensor, tag: str, *, divisor: int = 1, combine: Combine = torch.add
+) -> Tensor:
     """Return the sum of every rank's *vector* (1-D, equal length), with the same bits on all ranks.
     *vector* is not changed.
 
@@ -46,12 +49,12 @@ async def ring_all_reduce(node: Transport, vector: Tensor, tag: str, *, divisor:
         await run_rounds(node, rounds)
         return vector
     result = BUFFERS.empty(vector.shape, vector.dtype) if vector.is_cpu else vector.new_empty(len(vector))
-    with LandedChunks(node, rounds, vector.detach(), result) as held:
+    with LandedChunks(node, rounds, vector.detach(), result, combine) as held:
         await run_rounds(node, rounds, held)
     return _divided(result, divisor)
 
 
-async def ring_reduce_scatter(node: Transport, vector: Tensor, tag: str) -> Tensor:
+async def ring_reduce_scatter(node: Transport, vector: Tensor, tag: str, *, combine: Combine = torch.add) -> Tensor:
     """Return part r of the sum of every rank's *vector* (1-D, equal length) on rank r. It is added
     in the order of ranks r+1, r+2, ..., r (mod p).
     """
@@ -60,7 +63,7 @@ async def ring_reduce_scatter(node: Transport, vector: Tensor, tag: str) -> Tens
     if vector.is_meta:
         await run_rounds(node, rounds)
         return vector.new_empty(length_of(rank, len(vector), size))
-    held = HeldParts(enumerate(vector.tensor_split(size)), like=vector)
+    held = HeldParts(enumerate(vector.tensor_split(size)), vector, combine)
     await run_rounds(node, rounds, held)
     return held[rank] if size > 1 else vector.clone()
 
@@ -162,8 +165,8 @@ class LandedChunks(HeldParts):
     given back.
     """
 
-    def __init__(self, node: Transport, rounds: Rounds, vector: Tensor, result: Tensor) -> None:
-        super().__init__(enumerate(vector.tensor_split(node.size)), like=vector)
+    def __init__(self, node: Transport, rounds: Rounds, vector: Tensor, result: Tensor, combine: Combine) -> None:
+        super().__init__(enumerate(vector.tensor_split(node.size)), vector, combine)
         self._chunks = result.tensor_split(node.size)
         self._given: dict[tuple[int, bool], GiveBack] = {}
         fast = shortcuts_of(node)
@@ -183,7 +186,7 @@ class LandedChunks(HeldParts):
         if give_back is not None and tensor is not chunk:
             give_back()  # the tensor arrived before its region was registered, or does not fit
         if own is not None:
-            torch.add(own, tensor, out=chunk)
+            self._combine(own, tensor, out=chunk)
         elif tensor is not chunk:
             chunk.copy_(tensor)
         self[part] = chunk

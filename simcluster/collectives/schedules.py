@@ -105,29 +105,31 @@ class ScheduleOf:
     ScheduleOf("all_reduce")]`.
 
     *own*: one more name, of a schedule that the algorithm itself implements or maps to one of
-    these.
+    these. *gives*: the arguments that the algorithm passes to schedules that need them.
     """
 
     op: str
     own: str | None = None
+    gives: tuple[str, ...] = ()
 
     @property
     def names(self) -> list[str]:
         """The names that the setting may have.
 
-        Schedules that need arguments are left out: an algorithm cannot see the topology, so it has
-        no sites for `hierarchical` and no weights for `bandwidth_aware`.
+        Schedules that need other arguments are left out: an algorithm cannot see the topology, so
+        most have no sites for `hierarchical` and no weights for `bandwidth_aware`.
         """
-        names = [name for name, schedule in SCHEDULES[self.op].items() if not _needs_settings(schedule)]
+        names = [name for name, schedule in SCHEDULES[self.op].items() if needed(schedule) <= {*self.gives}]
         return [*names, self.own] if self.own else names
 
     def __get_pydantic_core_schema__(self, source: Any, handler: Any) -> CoreSchema:
         return core_schema.literal_schema(self.names)
 
 
-def _needs_settings(schedule: Schedule) -> bool:
+def needed(schedule: Schedule) -> set[str]:
+    """Return the names of the arguments that *schedule* cannot do without."""
     parameters = inspect.signature(schedule).parameters.values()
-    return any(each.kind is each.KEYWORD_ONLY and each.default is each.empty for each in parameters)
+    return {each.name for each in parameters if each.kind is each.KEYWORD_ONLY and each.default is each.empty}
 
 
 AllReduceSchedule = Annotated[str, ScheduleOf("all_reduce")]

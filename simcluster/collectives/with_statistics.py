@@ -8,6 +8,7 @@ from collections.abc import Callable, Coroutine
 from functools import wraps
 from typing import Any
 
+import torch
 from torch import Tensor
 
 from simcluster.collectives.flat import flatten, unflatten
@@ -25,7 +26,7 @@ def with_statistics(all_reduce: AllReduce) -> AllReduce:
     @wraps(all_reduce)
     def run(node: Transport, vector: Tensor, tag: str, **settings: Any) -> Coroutine[Any, Any, Tensor]:
         exchange = exchange_of(node)
-        if exchange is None or not vector.is_floating_point():
+        if exchange is None or not vector.is_floating_point() or settings.get("combine", torch.add) is not torch.add:
             return all_reduce(node, vector, tag, **settings)
         return _joined(all_reduce, exchange, vector, tag, **settings)
 

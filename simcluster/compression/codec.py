@@ -72,6 +72,8 @@ class Codec:
         vector = flatten(tensors)
         if self.kind is None or not self.kind.feeds_back:
             return vector, None
+        if self.residual is not None and self.kind.kept_share < 1:
+            self.residual.mul_(self.kind.kept_share)
         whole = vector.double() if self.residual is None else self.residual.add_(vector)
         return whole.to(self.layout.dtype), whole
 

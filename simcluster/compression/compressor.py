@@ -167,6 +167,11 @@ class Compressor(BaseModel):
         """Whether the error of encoding is kept and added to the next vector (Stich 2018)."""
         return False
 
+    @property
+    def kept_share(self) -> float:
+        """The share of that error that is kept."""
+        return 1.0
+
     @abstractmethod
     def encode(self, vector: Tensor, layout: VectorLayout, memory: StreamMemory) -> list[Tensor]:
         """Return the smaller tensors to send instead of *vector*, which has at least one

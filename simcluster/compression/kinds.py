@@ -16,12 +16,13 @@ from simcluster.compression.power_sgd import PowerSgd
 from simcluster.compression.qsgd import Qsgd
 from simcluster.compression.random_k import RandomK
 from simcluster.compression.sign import Sign
+from simcluster.compression.sparse_loco import SparseLoCo
 from simcluster.compression.terngrad import TernGrad
 from simcluster.compression.top_k import TopK
 from simcluster.errors import nearest
 
 NONE = "none"
-_KINDS: tuple[type[Compressor], ...] = (Bf16, Fp16, Int8, PowerSgd, Qsgd, RandomK, Sign, TernGrad, TopK)
+_KINDS: tuple[type[Compressor], ...] = (Bf16, Fp16, Int8, PowerSgd, Qsgd, RandomK, Sign, SparseLoCo, TernGrad, TopK)
 KINDS: Mapping[str, type[Compressor]] = {kind.model_fields["kind"].default: kind for kind in _KINDS}
 
 

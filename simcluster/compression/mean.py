@@ -125,7 +125,7 @@ class Mean:
         async with self._first.take():
             small = await self._codec.compress(self._node, tensors)
         everybodys = await swap(self._node, [small] * self._node.size, tag)
-        cost = _sum_cost(self._codec, self._node.size)
+        cost = sum_cost(self._codec, self._node.size)
         return self._codec.layout.tensors(await self._node.compute(_mean, self._codec, everybodys, cost=cost))
 
     async def _by_chunks(self, tensors: Sequence[Tensor], tag: str) -> list[Tensor]:
@@ -140,7 +140,7 @@ class Mean:
 
         # The all-gather of the means, which are also compressed.
         async with turn:
-            cost = _sum_cost(self._back, size) + self._back.encode_cost
+            cost = sum_cost(self._back, size) + self._back.encode_cost
             mean = await node.compute(self._encode_mean, contributions, cost=cost)
         means = await swap(node, [mean] * size, f"{tag}/gather")
         cost = sum((codec.decode_cost for codec in self._outgoing[1:]), start=self._outgoing[0].decode_cost)
@@ -191,16 +191,20 @@ def _cut(layout: VectorLayout, size: int) -> list[VectorLayout]:
     return layout.cut(size)
 
 
-def _mean(codec: Codec, contributions: Sequence[Sequence[Tensor]]) -> Tensor:
-    """Return the mean of all *contributions* as one vector, added in rank order."""
+def decoded_sum(codec: Codec, contributions: Sequence[Sequence[Tensor]]) -> Tensor:
+    """Return the sum of all *contributions* as one vector, added in rank order."""
     total = flatten(codec.decode(contributions[0]))
     for parts in contributions[1:]:
         total.add_(flatten(codec.decode(parts)))
-    return total.div_(len(contributions))
+    return total
 
 
-def _sum_cost(codec: Codec, size: int) -> Cost:
-    """Return the cost of `_mean`, which decodes all contributions, adds them and divides."""
+def _mean(codec: Codec, contributions: Sequence[Sequence[Tensor]]) -> Tensor:
+    return decoded_sum(codec, contributions).div_(len(contributions))
+
+
+def sum_cost(codec: Codec, size: int) -> Cost:
+    """Return the cost of decoding *size* contributions, adding them and dividing."""
     number_bytes = codec.layout.length * codec.layout.dtype.itemsize
     one, add = codec.decode_cost, Cost(float(codec.layout.length), 3.0 * number_bytes, 1)
     flops, memory_bytes = size * (one.flops + add.flops), size * (one.memory_bytes + add.memory_bytes)

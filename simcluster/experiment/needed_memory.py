@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import NamedTuple
 
+from simcluster.algorithms.by_place import by_place
 from simcluster.algorithms.facts import Facts, facts_of
 from simcluster.errors import UsageError
 from simcluster.experiment.measurements import SNAPSHOTS
@@ -81,9 +82,10 @@ def _whole(facts: Facts, size: int, plan: Experiment, memory: MemoryBytes) -> li
     if facts.copies is None:
         return [[memory]] * size
     found = []
+    settings = by_place(plan.algorithm_settings, plan.topology, range(size), memory.gradients)
     by_copies = dict[float, list[MemoryBytes]]()
     for rank in range(size):
-        copies = facts.copies(rank, size, plan.algorithm_settings)
+        copies = facts.copies(rank, size, settings)
         if copies not in by_copies:
             by_copies[copies] = [replace(memory, messages=round(copies * memory.gradients))]
         found.append(by_copies[copies])

@@ -25,6 +25,7 @@ from torch import Tensor
 import simcluster
 from simcluster import Topology, catalogue, topology
 from simcluster.algorithms import ALGORITHMS
+from simcluster.algorithms.by_place import PlacedSchedule
 from simcluster.collectives import SCHEDULES, AllReduceSchedule, ScheduleOf, all_reduce
 from simcluster.collectives.naive import naive_all_gather, naive_broadcast, naive_reduce, naive_reduce_scatter
 from simcluster.documents import settings
@@ -94,7 +95,9 @@ OF_ALL_REDUCE = ["all_reduce_dp", "diloco", "local_sgd", "one_bit_adam", "stream
 
 def test_the_algorithms_that_take_a_schedule_are_known() -> None:
     hints = {name: get_type_hints(made, include_extras=True) for name, made in ALGORITHMS.items()}
-    assert [name for name in hints if hints[name].get("schedule") == AllReduceSchedule] == OF_ALL_REDUCE
+    assert [
+        name for name in hints if hints[name].get("schedule") in (AllReduceSchedule, PlacedSchedule)
+    ] == OF_ALL_REDUCE
     assert [name for name in hints if "schedule" in hints[name] and name not in OF_ALL_REDUCE] == ["pipeline"]
 
 
@@ -145,19 +148,21 @@ def test_a_new_schedule_is_run_by_python_measured_by_the_command_and_named_by_er
 
 
 @pytest.mark.usefixtures("schedules")
-def test_a_schedule_that_needs_arguments_is_measured_but_is_no_setting(command: Any) -> None:
+def test_a_schedule_that_needs_sites_is_measured_and_a_setting_only_next_to_them(command: Any) -> None:
     others = set(SCHEDULES["all_reduce"]) - set(ScheduleOf("all_reduce").names)
     assert others == {"by_rooms", "hierarchical", "bandwidth_aware"}
     bench = ("bench", "collective", "--op", "all_reduce", "--topology", "thunderbolt-mesh-4", "--bytes", "4000")
     assert command(*bench, "--schedule", "by_rooms")[0] == 0
     with pytest.raises(UsageError, match="'halving_doubling' or 'relayed'"):
-        read_experiment(EXPERIMENT | {"algorithm": {"name": "diloco", "schedule": "by_rooms"}})
+        read_experiment(EXPERIMENT | {"algorithm": {"name": "one_bit_adam", "schedule": "by_rooms"}})
+    sited = {"name": "diloco", "schedule": "by_rooms", "sites": [["n0", "n1"], ["n2"]]}
+    assert read_experiment(EXPERIMENT | {"algorithm": sited}).algorithm_settings["schedule"] == "by_rooms"
 
 
 @pytest.mark.usefixtures("schedules")
 def test_a_new_schedule_is_in_the_schema() -> None:
     for name, fits in {"relayed": True, "by_rooms": False}.items():
-        assert schema().is_valid(EXPERIMENT | {"algorithm": {"name": "diloco", "schedule": name}}) == fits
+        assert schema().is_valid(EXPERIMENT | {"algorithm": {"name": "one_bit_adam", "schedule": name}}) == fits
 
 
 # a generator: a function with @generator in simcluster/topology/presets/generators.py

@@ -101,8 +101,20 @@ ARITHMETIC = [
     ),
     Mutant(
         "10", "all-reduce as x times the world size", NAIVE,
-        "    return summed(await naive_all_gather(node, vector, tag))", "    return vector * node.size",
+        "    return summed(await naive_all_gather(node, vector, tag), combine)", "    return vector * node.size",
         "all_reduce_dp", "one process", {"schedule": "naive"},
+    ),
+    Mutant(
+        "9", "sites are averaged unweighted, though they differ in size", "simcluster/collectives/hierarchical.py",
+        '    mine = await ring_reduce_scatter(inside, vector, f"{tag}/scatter", combine=combine)\n',
+        '    mine = await ring_reduce_scatter(inside, vector, f"{tag}/scatter", combine=combine)\n'
+        "    mine = mine * (node.size / (len(sites) * len(site)))\n",
+        "all_reduce_dp", "one process", {"schedule": "hierarchical"}, nodes=(3,),
+    ),
+    Mutant(
+        "9", "a maximum that sums", "simcluster/collectives/operators.py",
+        '"max": torch.maximum', '"max": torch.add',
+        "tools/mutants/scaled.py:scaled", "one process",
     ),
     Mutant(
         "10", "an all-gather that invents the others", NAIVE,
@@ -111,7 +123,7 @@ ARITHMETIC = [
     ),
     Mutant(
         "10", "a reduce-scatter that returns the caller's own chunk", RING,
-        "torch.add(own, tensor, out=chunk)", "chunk.copy_(own)",
+        "self._combine(own, tensor, out=chunk)", "chunk.copy_(own)",
         "all_reduce_dp", "one process",
     ),
     Mutant(

@@ -15,11 +15,12 @@ from typing import Literal
 from pydantic import NonNegativeInt, PositiveInt
 from torch import Tensor
 
+from simcluster.algorithms.by_place import PlacedSchedule, Shares, Sites, all_reduce_by
 from simcluster.algorithms.data_parallel.buckets import cut_into_buckets, in_order, mean_gradient
 from simcluster.algorithms.data_parallel.data_parallel_copies import all_reduce_copies
 from simcluster.algorithms.facts import Facts, by_samples
 from simcluster.algorithms.steps import Lag, Late, resumable, rounds
-from simcluster.collectives import AllReduceSchedule, all_reduce, broadcast
+from simcluster.collectives import broadcast
 from simcluster.compression import Compression, Mean
 from simcluster.transport import Transport
 from simcluster.workloads import Replica
@@ -33,7 +34,9 @@ async def all_reduce_dp(
     node: Transport,
     replica: Replica,
     *,
-    schedule: AllReduceSchedule = "ring",
+    schedule: PlacedSchedule = "ring",
+    sites: Sites = "topology",
+    shares: Shares = "topology",
     initial_weights: Literal["seed", "broadcast"] = "seed",
     compression: Compression = "none",
     bucket_bytes: PositiveInt | None = None,
@@ -45,7 +48,9 @@ async def all_reduce_dp(
 
     *schedule*: the schedule of the all-reduce. `ring` sends the fewest bytes, 2 (N-1)/N times the
     gradient per rank and step, in 2 (N-1) rounds; `direct` sends as few in 2 rounds, to all ranks
-    at once; `naive` sends N-1 times the gradient in one round; the others take about 2 lg N rounds.
+    at once; `naive` sends N-1 times the gradient in one round; the others take about 2 lg N rounds,
+    except those by place: `hierarchical` sums inside *sites* first, and in `bandwidth_aware` each
+    rank sums its part of *shares*.
     *initial_weights*: `seed` trusts every rank to draw the same weights from the common seed;
     `broadcast` sends rank 0's to all. (Averaging requires gradients taken at the same weights.)
     *compression*: the compression of the gradients; anything except `none` has its own
@@ -58,7 +63,7 @@ async def all_reduce_dp(
     has joined and that have not finished.
     """
     buckets = cut_into_buckets(replica, bucket_bytes)
-    by_schedule = partial(all_reduce, schedule=schedule)
+    by_schedule = all_reduce_by(schedule, sites, shares)
     means = [
         Mean(compression, node, f"gradients/{number}", [replica.shapes[place] for place in places], by_schedule)
         for number, places in enumerate(bucket.places for bucket in buckets)

@@ -15,7 +15,8 @@ def all_reduce_copies(rank: int, size: int, settings: Settings) -> float:
         return steps * (1.0 + 2.0 + 0.5 * (size - 1)) + 2.0 + more
     # The naive schedule allocates the sum only after its own messages have left.
     total = 0.0 if settings["schedule"] == "naive" else 1.0
-    return steps * (1.0 + total + all_reduce_messages(1.0, size, settings["schedule"])) + more
+    messages = all_reduce_messages(1.0, size, settings["schedule"], settings.get("shares", ()))
+    return steps * (1.0 + total + messages) + more
 
 
 def one_bit_adam_copies(rank: int, size: int, settings: Settings) -> float:

@@ -15,12 +15,14 @@ from pydantic import NonNegativeInt, PositiveInt
 from torch import Tensor
 
 from simcluster.algorithms.data_parallel.data_parallel_copies import zero_shares
+from simcluster.algorithms.data_parallel.zero_compression import PartCodecs, check_compression
 from simcluster.algorithms.data_parallel.zero_memory import zero_phases
 from simcluster.algorithms.data_parallel.zero_sums import Gradient, Sums
 from simcluster.algorithms.data_parallel.zero_weights import HeldBytes, ZeroWeights
 from simcluster.algorithms.facts import Facts, always, by_samples
 from simcluster.algorithms.steps import Lag, Late, resumable, steps
 from simcluster.collectives import ScheduleOf, flatten, naive_all_reduce, share_statistics
+from simcluster.compression import Compression
 from simcluster.transport import Transport
 from simcluster.workloads import Batch, Replica
 from simcluster.workloads.layers.part import ParameterPart
@@ -29,7 +31,7 @@ from simcluster.workloads.shares import weight_of
 
 @Facts(
     phases=zero_phases, shares=zero_shares, layered=always, whole=lambda settings: settings.get("stage") != 3,
-    evenly=by_samples, running="sums",
+    evenly=by_samples, running="sums", world=lambda size, settings: check_compression(settings),
 )  # fmt: skip
 async def zero(
     node: Transport,
@@ -41,6 +43,7 @@ async def zero(
     prefetch: NonNegativeInt = 1,
     staleness: NonNegativeInt = 0,
     gather_interval: PositiveInt | None = None,
+    compression: Compression = "none",
 ) -> None:
     """For each batch, compute a gradient, sum it at the owners of its parts, and let each owner
     take an optimizer step on its part.
@@ -52,13 +55,18 @@ async def zero(
     gradient is taken at weights that lack exactly this many of the latest updates, so a rank may be
     that many steps ahead of another. *gather_interval*: in stage 3 no rank has a whole model to
     evaluate except at every *gather_interval*-th step and at the end; rank 0 records only those
-    steps.
+    steps. *compression*: the compression of gradients on their way to the owners, which each part
+    takes directly, whatever *reduce* says; weights travel whole.
     """
+    kind = check_compression({"compression": compression, "reduce": reduce})
     n_d, held = node.size, HeldBytes()
     weights = ZeroWeights(node, replica, stage > 0, stage == 3, gather, prefetch, held)
     owner = replica.pieces(weights.mine)
     held.take("optimizer", owner.state_bytes)
-    state, leads = resumable(replica, owner=owner), list[int]()
+    codecs = PartCodecs(kind, node, replica, weights.units) if kind is not None and n_d > 1 else None
+    held.take("optimizer", codecs.state_bytes if codecs is not None else 0)
+    state = resumable(replica, owner=owner, **({} if codecs is None else {"codecs": codecs}))
+    leads = list[int]()
 
     async def update(late: Late) -> None:
         # Phase 4, step: each owner updates its part of the weights with its part of the mean gradient.
@@ -79,7 +87,7 @@ async def zero(
             node.record(step=step, loss=loss, **stale, **(held.metrics() if step == replica.steps else {}))
 
     async with asyncio.TaskGroup() as group:
-        sums = Sums(node, weights.units, reduce, stage, group, replica.steps - replica.done, held)
+        sums = Sums(node, weights.units, reduce, stage, group, replica.steps - replica.done, held, codecs)
         lag = Lag(replica, staleness, again=sums.again)
         async for step, batch in steps(replica, keep=state, lag=lag, places=[] if stage == 3 else None):
             weights.expect(step, group)
@@ -90,7 +98,7 @@ async def zero(
                 await update(late)
         for late in lag.rest():
             await update(late)
-    if staleness:
+    if leads and staleness:
         node.record(step=replica.steps, lead_mean=sum(leads) / len(leads), lead_max=max(leads))
 
 

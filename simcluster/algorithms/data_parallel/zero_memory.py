@@ -8,8 +8,10 @@ from dataclasses import replace
 import torch
 
 from simcluster.algorithms.data_parallel.layer_units import cut_into_units, units_of_layers
+from simcluster.algorithms.data_parallel.zero_compression import residual_bytes
 from simcluster.algorithms.facts import Settings
 from simcluster.collectives.flat import lengths_of
+from simcluster.compression import compressor
 from simcluster.paths.spool import IN_MEMORY_BYTES
 from simcluster.workloads import Replica
 from simcluster.workloads.costs.memory import MemoryBytes
@@ -34,9 +36,12 @@ def zero_phases(replica: Replica, settings: Settings, whole: MemoryBytes, in_par
         own = sum(vector.nbytes for vector in mine)
         replicated = whole.weights - (whole.gradients if in_parts and stage == 3 else 0)
         part = replica.pieces(mine)
-        rests = replace(whole, weights=replicated + own, gradients=0, optimizer=part.state_bytes, activations=0)
-        # Every sum over ranks has one part going out and one coming in.
-        passing = 2 * (whole.gradients if stage < 2 else largest) // size
+        kind = compressor(settings["compression"]) if size > 1 else None
+        optimizer = part.state_bytes + residual_bytes(kind, sum(shape.numel() for shape in replica.shapes))
+        rests = replace(whole, weights=replicated + own, gradients=0, optimizer=optimizer, activations=0)
+        # Every sum over ranks has one part going out and one coming in; compressed, at most half of
+        # all parts out and half of one from every rank in.
+        passing = (2 if kind is None else size) * (whole.gradients if stage < 2 else largest) // size
         # All layers' gradients are kept; the newest exists twice, as tensors and as a vector.
         if stage < 2:
             kept = steps * whole.gradients

@@ -16,6 +16,7 @@ from torch import Tensor
 
 from simcluster.algorithms.data_parallel.accumulator import Accumulator
 from simcluster.algorithms.data_parallel.layer_units import LayerUnit
+from simcluster.algorithms.data_parallel.zero_compression import PartCodecs
 from simcluster.algorithms.data_parallel.zero_weights import HeldBytes
 from simcluster.algorithms.steps import Late
 from simcluster.collectives import all_gather, reduce_scatter
@@ -27,12 +28,13 @@ from simcluster.workloads.saved import ShardedTensor
 class Sums:
     """The sums of the gradients of *steps* steps, computed in tasks of *group*.
 
-    In *stage* 0 every rank gets the whole sum, not a part.
+    In *stage* 0 every rank gets the whole sum, not a part. With *codecs*, parts are compressed on
+    the way to their owners, and *schedule* has no effect.
     """
 
     def __init__(
         self, node: Transport, units: Sequence[LayerUnit], schedule: str, stage: int, group: asyncio.TaskGroup,
-        steps: int, held: HeldBytes,
+        steps: int, held: HeldBytes, codecs: PartCodecs | None,
     ) -> None:  # fmt: skip
         self.units = units
         self.held = held
@@ -41,9 +43,10 @@ class Sums:
         self._schedule = schedule
         self.whole = stage == 0
         self._group = group
+        self._codecs = codecs
         self._accumulator = Accumulator(node.size)
         self._complete = defaultdict[tuple[int, int], asyncio.Future[Tensor]](asyncio.get_running_loop().create_future)
-        if schedule == "direct":
+        if schedule == "direct" and codecs is None:
             group.create_task(self._receive(steps * len(units) * (node.size - 1)))
 
     def again(self, step: int, loss: float, totals: Sequence[Tensor]) -> Gradient:
@@ -61,7 +64,9 @@ class Sums:
 
     async def _sum(self, step: int, unit: int, vector: Tensor) -> Tensor:
         tag = f"gradients/{step}/{unit}"
-        if self._schedule == "direct":
+        if self._codecs is not None:
+            part = await self._codecs.sum(unit, vector, tag)
+        elif self._schedule == "direct":
             part = await self._to_owners(step, unit, vector)
         else:
             part = await reduce_scatter(self._node, vector, tag, schedule=self._schedule)

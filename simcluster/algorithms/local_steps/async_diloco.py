@@ -5,23 +5,28 @@ Liu et al. 2024, "Asynchronous Local-SGD Training for Language Modeling": delaye
 dynamic local updates. Momentum at every arrival amplifies stale changes, so its buffer is updated
 every N arrivals, with their mean. A worker k times as slow as the fastest takes 1/k of the steps
 per round, rounded (the paper rounds down, which an inexact clock would turn into one step fewer for
-the fastest). Rank 0 serves, and also trains by default.
+the fastest). Rank 0 serves, and also trains by default. With a quorum, changes are merged round by
+round, as in Decoupled DiLoCo (Douillard et al. 2026).
 """
 
 from __future__ import annotations
 
+from collections.abc import AsyncGenerator, Sequence
+from contextlib import aclosing
 from typing import Annotated
 
 from annotated_types import Ge, Le, Lt
-from pydantic import PositiveFloat, PositiveInt
+from pydantic import NonNegativeFloat, PositiveFloat, PositiveInt
+from torch import Tensor
 
 from simcluster.algorithms.facts import Facts, never
 from simcluster.algorithms.local_steps.local_step_copies import async_diloco_copies
 from simcluster.algorithms.local_steps.own_rounds import inner_steps, own_rounds
-from simcluster.algorithms.local_steps.rounds import adopt, delayed_nesterov, outer_gradient
+from simcluster.algorithms.local_steps.quorum import merges, quorum_world
+from simcluster.algorithms.local_steps.rounds import adopt, delayed_nesterov, nesterov, outer_gradient
 from simcluster.algorithms.parameter_server.asynchronous import PushServer, push_to_server
-from simcluster.algorithms.parameter_server.server import SERVER, trainers
-from simcluster.algorithms.parameter_server.server_copies import drawn_by_all, served
+from simcluster.algorithms.parameter_server.server import SERVER, Push, mean, trainers
+from simcluster.algorithms.parameter_server.server_copies import drawn_by_all
 from simcluster.algorithms.parameter_server.serving import PushRounds
 from simcluster.algorithms.steps import resumable
 from simcluster.algorithms.timed import timed
@@ -34,7 +39,8 @@ from simcluster.workloads.shares import weighed
 
 
 @Facts(
-    copies=async_diloco_copies, world=served(), exact=never, spares="workers", evenly=drawn_by_all, running="server"
+    copies=async_diloco_copies, world=quorum_world, exact=never, spares="workers", evenly=drawn_by_all,
+    running="server",
 )  # fmt: skip
 async def async_diloco(
     node: Transport,
@@ -48,6 +54,8 @@ async def async_diloco(
     spread: Annotated[float, Ge(0), Le(1)] = 0.0,
     compression: Compression = "none",
     server_trains: bool = True,
+    quorum: PositiveInt | None = None,
+    grace_s: NonNegativeFloat | None = None,
 ) -> None:
     """Run rounds of *interval* inner steps (H) on the fastest rank, and fewer on slower ranks if
     *dynamic*.
@@ -56,66 +64,94 @@ async def async_diloco(
     of training ranks; 1 is Nesterov at every arrival. *spread*: the share of the momentum applied
     evenly before the N-th arrival instead of at it (c N in the paper). *compression*: the
     compression of the changes that workers send. *server_trains*: whether the server also trains.
-    Ranks survive the loss of a worker.
+    *quorum*: the number of changes after which the server waits no longer than *grace_s* for the
+    others; it then takes one step of Nesterov along the mean, weighted by samples, instead of a
+    step per arrival. A late change is merged in the next step. *grace_s*: None waits for all ranks
+    that are left, which is synchronous DiLoCo. Ranks survive the loss of a worker.
     """
     ranks = trainers(node.size, server_trains)
     codec = Codec(compression, node.rng, "push", replica.parameters)
     if node.rank == SERVER:
         outer = outer_learning_rate, outer_momentum, delay or len(ranks), spread
-        await _serve(node, replica, interval, dynamic, outer, codec, server_trains)
+        waits = None if quorum is None else (ranks, quorum, grace_s)
+        await _serve(node, replica, interval, dynamic, outer, codec, server_trains, waits)
     else:
-        await _work(node, replica, interval, codec)
+        await _work(node, replica, interval, codec, counts=quorum is not None)
 
 
 async def _serve(
     node: Transport, replica: Replica, interval: int, dynamic: bool, outer: tuple[float, float, int, float],
-    codec: Codec, server_trains: bool,
+    codec: Codec, server_trains: bool, waits: tuple[Sequence[int], int, float | None] | None,
 ) -> None:  # fmt: skip
     theta = flatten(replica.parameters)
     m = gathered = theta.new_zeros(len(theta))
-    state = resumable(replica, theta=theta, m=m, gathered=gathered, version=0, step_s={})
+    state = resumable(replica, theta=theta, m=m, gathered=gathered, version=0, step_s={}, applied=0)
+    state.applied = state.applied or state.version  # older checkpoints have no applied
 
     async with PushServer(node, replica, PushRounds(node, replica), "answer", keep=state, codec=codec) as server:
         if server_trains:
-            server.train(own_rounds(node, replica, server, interval, state.theta, state.version))
-        async for push in server.pushes():
-            # Phase 1, outer step, in order of arrival; every N-th updates the momentum.
-            staleness = server.staleness(push)
-            delta = flatten(push.tensors)
-            state.version = state.version + 1
-            due = state.version % outer[2] == 0
-            state.theta, state.m, state.gathered = await timed(
-                node, delayed_nesterov, state.theta, state.m, state.gathered, delta, due, *outer
-            )
-            server.take([push])
-            if not server_trains:
-                replica.load(unflatten(state.theta, replica.parameters))  # for evaluation only
-            step = server.done if server_trains else state.version
-            node.record(step=step, staleness=staleness, applied=state.version)
+            server.train(own_rounds(node, replica, server, interval, state.theta, state.version, weighs=waits is None))
+        async with aclosing(_arrivals(server) if waits is None else merges(node, replica, server, *waits)) as arrivals:
+            async for pushes in arrivals:
+                # Phase 1, outer step: for every change, in order of arrival, or for every merge.
+                stale = [server.staleness(push) for push in pushes]
+                delta = _mean(replica, pushes)
+                if waits is None:
+                    due = (state.version + 1) % outer[2] == 0
+                    gathered = state.gathered
+                    outer_step = timed(node, delayed_nesterov, state.theta, state.m, gathered, delta, due, *outer)
+                    state.theta, state.m, state.gathered = await outer_step
+                else:
+                    state.theta, state.m = await timed(node, nesterov, state.theta, state.m, delta, *outer[:2])
+                state.version, state.applied = state.version + 1, state.applied + len(pushes)
+                server.take(pushes)
+                if not server_trains:
+                    replica.load(unflatten(state.theta, replica.parameters))  # for evaluation only
+                step = server.done if server_trains else state.applied
+                for staleness in stale:
+                    node.record(step=step, staleness=staleness, applied=state.applied)
 
-            # Phase 2, local updates: as many inner steps as the rank completes in the time of the fastest one's H.
-            took_s = state.step_s[push.rank] = push["step_s"]
-            steps = round(interval * min(state.step_s.values()) / took_s) if dynamic and took_s else interval
-            if not server_trains:
-                await server.keep(state.version * interval // (node.size - 1), batches=server.done)
-            server.answer(push, pack(state.theta, version=state.version, steps=max(steps, 1)))
+                # Phase 2, local updates: as many inner steps as the rank completes in the time of the fastest one's H.
+                state.step_s |= {push.rank: push["step_s"] for push in pushes}
+                if not server_trains:
+                    await server.keep(state.applied * interval // (node.size - 1), batches=server.done)
+                for push in pushes:
+                    took_s = push["step_s"]
+                    steps = round(interval * min(state.step_s.values()) / took_s) if dynamic and took_s else interval
+                    server.answer(push, pack(state.theta, version=state.version, steps=max(steps, 1)))
     await timed(node, adopt, replica.parameters, state.theta)
 
 
-async def _work(node: Transport, replica: Replica, interval: int, codec: Codec) -> None:
+async def _arrivals(server: PushServer) -> AsyncGenerator[list[Push]]:
+    async for push in server.pushes():
+        yield [push]
+
+
+def _mean(replica: Replica, pushes: Sequence[Push]) -> Tensor:
+    """Return the mean of *pushes*, weighted by the samples that they were trained on."""
+    if len(pushes) == 1:
+        return flatten(pushes[0].tensors)
+    samples = [push["trained"] * replica.batch_sizes[push.rank] for push in pushes]
+    return mean([[flatten(push.tensors)] for push in pushes], samples)[0]
+
+
+async def _work(node: Transport, replica: Replica, interval: int, codec: Codec, *, counts: bool) -> None:
     theta, version, steps, pushed, codec = replica.restored(
         theta=flatten(replica.parameters), version=0, steps=interval, pushed=0, codec=codec
     )
     batches, done = replica.batches(), replica.done
     while done < replica.steps:
         # Phase 1, inner: the number of steps that the server asked for.
+        before = done
         done, loss, took_s = await inner_steps(node, replica, batches, done, steps)
 
         # Phase 2, push: the change, the version of theta that it started from, and the time per step.
         delta = await timed(node, outer_gradient, theta, replica.parameters)
-        small = await codec.compress(node, weighed(replica, unflatten(delta, replica.parameters)))
+        change = unflatten(delta, replica.parameters)
+        small = await codec.compress(node, change if counts else weighed(replica, change))
         last = done == replica.steps
-        await push_to_server(node, replica, lend(*small, version=version, step_s=took_s, last=last))
+        trained = {"trained": done - before} if counts else {}
+        await push_to_server(node, replica, lend(*small, version=version, step_s=took_s, last=last, **trained))
         pushed += 1
         node.record(step=done, loss=loss, pushed=pushed)
 
@@ -125,5 +161,5 @@ async def _work(node: Transport, replica: Replica, interval: int, codec: Codec) 
         version = message["version"]
         steps = message["steps"]
         await timed(node, adopt, replica.parameters, theta)
-        counts = {"version": version, "steps": steps, "pushed": pushed}
-        await replica.checkpoint(done, loose=True, theta=theta, codec=codec, **counts)
+        numbers = {"version": version, "steps": steps, "pushed": pushed}
+        await replica.checkpoint(done, loose=True, theta=theta, codec=codec, **numbers)

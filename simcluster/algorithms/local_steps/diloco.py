@@ -6,18 +6,18 @@ inner optimizer is the workload's, and its state stays local; theta and the oute
 
 from __future__ import annotations
 
-from functools import partial
 from typing import Annotated
 
 from annotated_types import Ge, Lt
 from pydantic import PositiveFloat, PositiveInt
 
+from simcluster.algorithms.by_place import PlacedSchedule, Shares, Sites, all_reduce_by
 from simcluster.algorithms.facts import Facts, by_samples
 from simcluster.algorithms.local_steps.local_step_copies import diloco_copies
 from simcluster.algorithms.local_steps.rounds import adopt, nesterov, outer_gradient, train_alone
 from simcluster.algorithms.steps import resumable, rounds
 from simcluster.algorithms.timed import timed
-from simcluster.collectives import AllReduceSchedule, all_reduce, flatten, unflatten
+from simcluster.collectives import flatten, unflatten
 from simcluster.compression import Compression, Mean
 from simcluster.transport import Transport
 from simcluster.workloads import Replica
@@ -32,18 +32,21 @@ async def diloco(
     interval: PositiveInt = 20,
     outer_learning_rate: PositiveFloat = 0.7,
     outer_momentum: Annotated[float, Ge(0), Lt(1)] = 0.9,
-    schedule: AllReduceSchedule = "ring",
+    schedule: PlacedSchedule = "ring",
+    sites: Sites = "topology",
+    shares: Shares = "topology",
     compression: Compression = "none",
 ) -> None:
     """Run rounds of *interval* inner steps (H) and one outer step; the last round takes the steps
     that are left.
 
     *schedule*: the schedule of the all-reduce. `ring` sends the fewest bytes, in 2 (n-1) rounds;
-    `direct` sends as few in two rounds, which suits links with high latency. *compression*: the
+    `direct` sends as few in two rounds, which suits links with high latency; `hierarchical` sums
+    inside *sites* first; in `bandwidth_aware` each rank sums its part of *shares*. *compression*: the
     compression of the outer gradients.
     """
     theta = flatten(replica.parameters)
-    mean = Mean(compression, node, "outer gradient", replica.parameters, partial(all_reduce, schedule=schedule))
+    mean = Mean(compression, node, "outer gradient", replica.parameters, all_reduce_by(schedule, sites, shares))
     state = resumable(replica, theta=theta, m=theta.new_zeros(len(theta)), mean=mean)
 
     async for step, batches in rounds(replica, interval, keep=state):

@@ -11,7 +11,6 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Sequence
-from functools import partial
 from typing import Annotated, Literal
 
 import torch
@@ -19,12 +18,13 @@ from annotated_types import Gt, Le
 from pydantic import PositiveInt
 from torch import Tensor
 
+from simcluster.algorithms.by_place import PlacedSchedule, Shares, Sites, all_reduce_by
 from simcluster.algorithms.facts import Facts, by_samples
 from simcluster.algorithms.local_steps.local_step_copies import local_sgd_copies
 from simcluster.algorithms.local_steps.rounds import adopt, train_alone
 from simcluster.algorithms.steps import resumable, rounds
 from simcluster.algorithms.timed import timed
-from simcluster.collectives import AllReduceSchedule, all_reduce, flatten, unflatten
+from simcluster.collectives import all_reduce, flatten, unflatten
 from simcluster.compression import Compression, Mean
 from simcluster.transport import Transport
 from simcluster.workloads import Replica
@@ -38,7 +38,9 @@ async def local_sgd(
     interval: PositiveInt = 10,
     participation: Annotated[float, Gt(0), Le(1)] = 1.0,
     weighting: Literal["uniform", "samples"] = "uniform",
-    schedule: AllReduceSchedule = "ring",
+    schedule: PlacedSchedule = "ring",
+    sites: Sites = "topology",
+    shares: Shares = "topology",
     compression: Compression = "none",
 ) -> None:
     """Run rounds of *interval* steps (H), then average; the last round takes the steps that are
@@ -50,12 +52,13 @@ async def local_sgd(
     draw the same set; a rank outside it skips that round's batches. *weighting*: `samples` weights
     ranks by shard size; `uniform` weights them by batch size, which is equal on all ranks unless
     the workload says otherwise. *schedule*: the schedule of the all-reduce; `ring` sends the fewest
-    bytes, in 2 (n-1) rounds; `direct` sends as few in two rounds. *compression*: the compression of
+    bytes, in 2 (n-1) rounds; `direct` sends as few in two rounds; `hierarchical` sums inside
+    *sites* first; in `bandwidth_aware` each rank sums its part of *shares*. *compression*: the compression of
     the messages, which are changes since the last mean.
     """
     n = await _samples(node, replica) if weighting == "samples" else replica.batch_sizes
     chosen_ranks = max(round(participation * node.size), 1)
-    mean = Mean(compression, node, "change", replica.parameters, partial(all_reduce, schedule=schedule))
+    mean = Mean(compression, node, "change", replica.parameters, all_reduce_by(schedule, sites, shares))
     state = resumable(replica, x=flatten(replica.parameters), mean=mean)
 
     async for step, batches in rounds(replica, interval, keep=state):

@@ -13,7 +13,7 @@ def _of_a_sum(size: int, settings: Settings) -> float:
     """
     if settings["compression"] != "none":
         return 2.0 + 0.5 * (size - 1)
-    return all_reduce_messages(1.0, size, settings["schedule"])
+    return all_reduce_messages(1.0, size, settings["schedule"], settings.get("shares", ()))
 
 
 def local_sgd_copies(rank: int, size: int, settings: Settings) -> float:

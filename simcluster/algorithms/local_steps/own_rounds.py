@@ -33,19 +33,23 @@ async def inner_steps(
 
 
 async def own_rounds(
-    node: Transport, replica: Replica, server: PushServer, steps: int, w: Tensor, version: int, pushed: int = 0
-) -> None:
+    node: Transport, replica: Replica, server: PushServer, steps: int, w: Tensor, version: int, pushed: int = 0,
+    *, weighs: bool = True,
+) -> None:  # fmt: skip
     """Run the rounds of a server that trains, from weights *w* of *version*, after *pushed* earlier
     rounds.
 
     The first round takes *steps* inner steps; the server's answer may set another number for the
-    following rounds.
+    following rounds. *weighs*: whether a push is weighted by samples here, not by the server.
     """
     batches, done = replica.batches(), replica.done
     while done < replica.steps:
+        before = done
         done, loss, step_s = await inner_steps(node, replica, batches, done, steps)
         delta = await timed(node, outer_gradient, w, replica.parameters)
-        answer = await server.push(*weighed(replica, [delta]), version=version, step_s=step_s)
+        counts = {"trained": done - before, "last": done == replica.steps}
+        push = weighed(replica, [delta]) if weighs else [delta]
+        answer = await server.push(*push, version=version, step_s=step_s, **counts)
         w, version = answer.tensor, answer["version"]
         steps = answer["steps"] if "steps" in answer.payload.values else steps
         await timed(node, adopt, replica.parameters, w)

@@ -9,19 +9,19 @@ one fragment, no overlap and alpha 0 it is DiLoCo.
 from __future__ import annotations
 
 import asyncio
-from functools import partial
 from typing import Annotated
 
 from annotated_types import Ge, Lt
 from pydantic import NonNegativeInt, PositiveFloat, PositiveInt
 from torch import Tensor
 
+from simcluster.algorithms.by_place import PlacedSchedule, Shares, Sites, all_reduce_by
 from simcluster.algorithms.facts import Facts, by_samples
 from simcluster.algorithms.local_steps.local_step_copies import streaming_diloco_apart, streaming_diloco_copies
 from simcluster.algorithms.local_steps.rounds import adopt, nesterov, train_alone
 from simcluster.algorithms.steps import Lag, Late, resumable, steps
 from simcluster.algorithms.timed import timed
-from simcluster.collectives import AllReduceSchedule, all_reduce, flatten
+from simcluster.collectives import flatten
 from simcluster.compression import Compression, Mean
 from simcluster.transport import Transport
 from simcluster.workloads import Replica
@@ -39,18 +39,22 @@ async def streaming_diloco(
     blend: Annotated[float, Ge(0), Lt(1)] = 0.5,
     outer_learning_rate: PositiveFloat = 0.7,
     outer_momentum: Annotated[float, Ge(0), Lt(1)] = 0.9,
-    schedule: AllReduceSchedule = "ring",
+    schedule: PlacedSchedule = "ring",
+    sites: Sites = "topology",
+    shares: Shares = "topology",
     compression: Compression = "none",
 ) -> None:
     """Synchronise each of *fragments* (P) equal pieces of the flat parameters every *interval* steps (H).
 
     *overlap* (tau): the number of inner steps between the start and the end of a fragment's
     synchronisation, at most H. *blend* (alpha): the share of the local weights in the result,
-    except at the end of the run, where it is 0. *schedule*: the schedule of the all-reduces.
+    except at the end of the run, where it is 0. *schedule*: the schedule of the all-reduces;
+    `hierarchical` sums inside *sites* first; in `bandwidth_aware` each rank sums its part of
+    *shares*.
     *compression*: the compression of the outer gradients.
     """
     theta = list(flatten(replica.parameters).tensor_split(fragments))
-    by_schedule = partial(all_reduce, schedule=schedule)
+    by_schedule = all_reduce_by(schedule, sites, shares)
     mean = [Mean(compression, node, f"fragment {p}", [piece], by_schedule) for p, piece in enumerate(theta)]
     state = resumable(replica, theta=theta, m=[piece.new_zeros(len(piece)) for piece in theta], mean=mean)
     # A regrouping drops the synchronisations in flight; each fragment is then averaged at its next

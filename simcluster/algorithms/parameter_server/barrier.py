@@ -6,11 +6,13 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Iterator, Sequence
+from typing import Any
 
 from torch import Tensor
 
 from simcluster.algorithms.parameter_server.server import SERVER, Push, endless
 from simcluster.algorithms.steps import resumable
+from simcluster.compression import Codec
 from simcluster.errors import ENDED, PeerLost
 from simcluster.overlays.hearing import arrival, heard
 from simcluster.payload import Message, Payload, lend, pack
@@ -246,16 +248,20 @@ class BatchWorker(AsyncIterator[Batch]):
     out.
 
     *step* is the worker's current step. Set it to the step in the server's answer; this ends the
-    previous step.
+    previous step. *codec*: the compression of the gradients that it pushes.
     """
 
-    def __init__(self, node: Transport, replica: Replica, batches: Iterator[Batch], *, loose: bool) -> None:
+    def __init__(
+        self, node: Transport, replica: Replica, batches: Iterator[Batch], *, loose: bool, codec: Codec | None = None
+    ) -> None:
         self._node = node
         self._replica = replica
         self._batches = batches
         self._loose = loose
         self.step = self._at = 1 + replica.at
         self._pushed: int = replica.restored(pushed=0)
+        compresses = codec is not None and codec.kind is not None
+        self._codec: Codec | None = replica.restored(codec=codec) if compresses else None
 
     async def __anext__(self) -> Batch:
         """End the current step if the server has answered, and draw the next batch."""
@@ -264,7 +270,8 @@ class BatchWorker(AsyncIterator[Batch]):
             self._at, drawn = self.step, replica.ledger.drawn
             # Batches that were drawn but not pushed are dropped.
             replica.ledger.settle(drawn, used=False)
-            await replica.checkpoint(self.step - 1, batches=drawn, loose=self._loose, pushed=self._pushed)
+            kept: dict[str, Any] = {} if self._codec is None else {"codec": self._codec}
+            await replica.checkpoint(self.step - 1, batches=drawn, loose=self._loose, pushed=self._pushed, **kept)
             if self.step > replica.steps:
                 raise StopAsyncIteration
         if (batch := next(self._batches, None)) is None:
@@ -276,6 +283,8 @@ class BatchWorker(AsyncIterator[Batch]):
 
         The gradients are lent, so they must not change any more.
         """
+        if self._codec is not None:
+            gradients = await self._codec.compress(self._node, gradients)
         self._pushed += 1
         self._node.record(step=self.step, loss=loss, pushed=self._pushed)
         self._replica.ledger.hand_in(self._replica.ledger.drawn)

@@ -36,13 +36,14 @@ def edp_world(size: int, settings: Settings) -> None:
 
 
 def sync_copies(rank: int, size: int, settings: Settings) -> float:
+    compresses = settings.get("compression", "none") != "none"
     if rank != SERVER:
         # A worker holds the outgoing gradients or the weights of the reply, and with a Polyak blend
-        # its result.
-        return 1.0 if settings["polyak"] == 1 else 2.0
+        # its result. With compression, it also holds a message and a double-precision residual.
+        return (1.0 if settings["polyak"] == 1 else 2.0) + (2.5 if compresses else 0.0)
     # At the end of a step, the server holds a gradient from each worker, a snapshot, and a frozen
-    # copy of the snapshot per reply.
-    return 2.0 * (size - 1) + 1.0
+    # copy of the snapshot per reply. With compression, it also holds each worker's message.
+    return (2.5 if compresses else 2.0) * (size - 1) + 1.0
 
 
 def edp_copies(rank: int, size: int, settings: Settings) -> float:

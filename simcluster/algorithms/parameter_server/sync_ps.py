@@ -17,6 +17,7 @@ from simcluster.algorithms.facts import Facts
 from simcluster.algorithms.parameter_server.barrier import Barrier, BatchWorker
 from simcluster.algorithms.parameter_server.server import SERVER, blended, mean, most_of, trainers, unless_told
 from simcluster.algorithms.parameter_server.server_copies import drawn_by_all, served, sync_copies
+from simcluster.compression import Codec, Compression
 from simcluster.payload import Message
 from simcluster.transport import FREE, Transport
 from simcluster.workloads import Replica
@@ -41,6 +42,7 @@ async def sync_ps(
     wait_for: PositiveInt | None = None,
     cancel_late: bool = False,
     server_trains: bool = True,
+    compression: Compression = "none",
 ) -> None:
     """Train with one barrier and one step of the server's optimizer per batch.
 
@@ -51,22 +53,24 @@ async def sync_ps(
     all. Later gradients are rejected and answered with the current step's weights. *wait_for*: K,
     the number of gradients that make a step, including the server's; None is N, all training ranks.
     The other N - K ranks are backups. *cancel_late*: whether a late worker is sent the next step's
-    weights and drops its work. *server_trains*: whether the server also trains. When ranks are
-    lost, a step takes the gradients of the others; lost ranks may rejoin.
+    weights and drops its work. *server_trains*: whether the server also trains.
+    *compression*: the compression of the gradients that workers push; weights travel whole. When
+    ranks are lost, a step takes the gradients of the others; lost ranks may rejoin.
     """
     needed = most_of(trainers(node.size, server_trains), "wait_for", wait_for)
     loose = wait_for is not None or timeout_s is not None  # whether ranks may be at different steps
+    codec = Codec(compression, node.rng, "push", replica.parameters)
     if node.rank != SERVER:
-        await _work(node, replica, polyak, cancel_late, loose)
+        await _work(node, replica, polyak, cancel_late, loose, codec)
         return
     async with asyncio.TaskGroup() as group:
         server = Barrier(node, replica, group, trains=server_trains, loose=loose)
-        await _serve(node, replica, server, pull_interval, timeout_s, needed, cancel_late)
+        await _serve(node, replica, server, pull_interval, timeout_s, needed, cancel_late, codec)
 
 
 async def _serve(
     node: Transport, replica: Replica, server: Barrier, pull_interval: int, timeout_s: float | None, needed: int,
-    cancel_late: bool,
+    cancel_late: bool, codec: Codec,
 ) -> None:  # fmt: skip
     async for step in server:
         # Phase 1, compute: the server's own gradient, while the workers' arrive.
@@ -76,7 +80,11 @@ async def _serve(
         gradients = await server.gather(own, needed, timeout_s)
 
         # Phase 3, reduce and apply: in rank order, weighted by the samples actually summed.
-        total = mean([gradient.tensors for gradient in gradients], server.samples(gradients))
+        parts = [
+            gradient.tensors if gradient.rank == SERVER else await codec.restore(node, gradient.tensors)
+            for gradient in gradients
+        ]
+        total = mean(parts, server.samples(gradients))
         await node.compute(replica.apply, total, cost=replica.apply_cost())
 
         # Phase 4, reply to those that pushed, with weights if this step pulls; tell late workers to stop.
@@ -91,8 +99,8 @@ async def _serve(
     await server.see_off(only_behind=not cancel_late)
 
 
-async def _work(node: Transport, replica: Replica, polyak: float, cancel_late: bool, loose: bool) -> None:
-    worker = BatchWorker(node, replica, replica.batches(), loose=loose)
+async def _work(node: Transport, replica: Replica, polyak: float, cancel_late: bool, loose: bool, codec: Codec) -> None:
+    worker = BatchWorker(node, replica, replica.batches(), loose=loose, codec=codec)
     async for batch in worker:
         # Phase 1, compute, unless the next step's weights arrive unasked.
         work = node.compute(replica.loss_and_gradients, batch, cost=replica.gradient_cost(batch))

@@ -7,6 +7,7 @@ from typing import Any
 
 import psutil
 
+from simcluster.algorithms.by_place import check_places
 from simcluster.algorithms.facts import facts_of
 from simcluster.algorithms.model_parallel.order import AUTO, ranks_of
 from simcluster.algorithms.model_parallel.placement import numbers_of
@@ -147,10 +148,18 @@ def a_replica(workload: Workload, size: int, steps: int, numerics: Numerics) -> 
 
 
 def check_cut(reading: DocumentReading, plan: Experiment) -> None:
-    """Report a problem if the algorithm cannot split the model for this number of ranks."""
+    """Report a problem if the algorithm cannot split the model for this number of ranks, or if its
+    sums do not fit the topology.
+    """
     facts = facts_of(plan.algorithm)
     size = len(plan.topology.workers)
     settings = plan.algorithm_settings
+
+    def weights_bytes() -> int:
+        replica = a_replica(plan.workload, size, 1, plan.numerics)
+        return 0 if replica is None else sum(weights.nbytes for weights in replica.shapes)
+
+    report_settings(reading, lambda: check_places(settings, plan.topology, weights_bytes))
     cut, layered = facts.cut, facts.layered(settings)
     if cut is None and not layered:
         return

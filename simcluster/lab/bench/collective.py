@@ -17,7 +17,7 @@ from simcluster.collectives.schedules import find
 from simcluster.documents.limits import MOST_BYTES
 from simcluster.errors import Problem, nearest, raise_all
 from simcluster.forwarding import Forwarding
-from simcluster.lab.bench.placement import chain_of, sites_of, weights_of
+from simcluster.overlays.nearness import chain_of, sites_of, weights_of
 from simcluster.payload import Message, Sendable, as_payload, body_bytes
 from simcluster.rounds import NO_RANK, Rounds
 from simcluster.shortcuts import Shortcuts
@@ -149,8 +149,7 @@ def _settings(
         sites = sites_of(topology, size_bytes)
         wanted["sites"] = [sorted(places[rank] for rank in site) for site in sites]
     if "weights" in taken:
-        weights = weights_of(topology, size_bytes, order)
-        wanted["weights"] = [weights[rank] for rank in order]
+        wanted["weights"] = weights_of(topology, size_bytes, tuple(topology.workers[rank] for rank in order))
     return order, places[root], wanted
 
 

@@ -11,9 +11,17 @@ import torch
 from torch import Tensor
 
 from simcluster.collectives import flatten, unflatten
-from simcluster.lab.verify.claim import Contributions, Settings, Weights
+from simcluster.lab.verify.claim import Contributions, Settings, Variant, Weights
 from simcluster.lab.verify.verdict import NotClaimed, listed
 from simcluster.workloads import Batch, Replica, Workload
+
+BY_PLACE = {
+    "sites": Variant([[0], [1, 2]], given={"schedule": "hierarchical"}),
+    "shares": Variant([1, 1, 2], given={"schedule": "bandwidth_aware"}),
+}
+"""Variants of the settings of sums by place, for three ranks. On the checks' cluster, the sites are the first half and
+the second.
+"""
 
 
 def born(workload: Workload, size: int, seed: int, steps: int) -> list[Replica]:
@@ -97,7 +105,8 @@ def models_sent(size: int, settings: Settings) -> int:
 
     Raise NotClaimed for a schedule without a formula.
     """
-    known = {"ring": 2 * (size - 1), "direct": 2 * (size - 1), "naive": size * (size - 1)}
+    known = dict.fromkeys(("ring", "direct", "hierarchical", "bandwidth_aware"), 2 * (size - 1))
+    known["naive"] = size * (size - 1)
     if settings["schedule"] not in known:
         raise NotClaimed(f"no formula for {settings['schedule']}; there is one for {listed(known)}")
     return known[settings["schedule"]]

@@ -200,12 +200,15 @@ def cluster(request: RunRequest) -> dict[str, Any]:
     """Return the topology of *request* as a block of an experiment, with workers n0, n1, ...
 
     A ring of one or two nodes becomes a line. Devices are equal and take 1 ms for any piece of
-    work; in an uneven cluster the last device takes 4 ms.
+    work; in an uneven cluster the last device takes 4 ms. The first half of the nodes, rounded up,
+    is at one site, and the others at another.
     """
     size, shape = request.size, request.shape
     make = {"star": star, "line": chain, "ring": ring if size > 2 else chain, "complete": complete, "islands": chain}
     device = {"flops": "1 PFLOP/s", "work_overhead": "1 ms"}
     document = copy.deepcopy(dict(make[shape](size, device=device, bandwidth="1 Gbps", latency="50 us").document))
+    for rank in range(size):
+        document["nodes"][f"n{rank}"]["site"] = "west" if 2 * rank < size else "east"
     if request.uneven:
         document["nodes"][f"n{size - 1}"]["straggler"] = {"kind": "constant", "factor": 4.0}
     if shape == "islands":

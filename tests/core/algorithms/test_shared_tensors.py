@@ -43,6 +43,7 @@ SETTINGS: dict[str, list[dict[str, Any]]] = {
         {"pull_interval": 2, "polyak": 0.5},
         {"wait_for": 2, "cancel_late": True},
         {"timeout_s": 1e-4, "server_trains": False},
+        {"compression": {"kind": "top_k", "fraction": 0.1}},
     ],
 }
 

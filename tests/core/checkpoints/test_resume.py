@@ -48,7 +48,9 @@ EXACT: list[tuple[str, dict[str, Any]]] = [
     ("streaming_diloco", {"interval": 4, "overlap": 2}),
     ("sync_ps", {"pull_interval": 2, "polyak": 0.5}),
     ("sync_ps", {"server_trains": False}),
+    ("sync_ps", {"compression": "top_k"}),
     ("zero", {"stage": 2, "staleness": 2}),
+    ("zero", {"stage": 2, "staleness": 1, "compression": "top_k"}),
     ("zero", {"stage": 3, "staleness": 1, "reduce": "direct"}),
 ]
 LOOSE: list[tuple[str, dict[str, Any]]] = [

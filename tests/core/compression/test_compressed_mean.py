@@ -193,5 +193,10 @@ def test_fewer_numbers_than_ranks_leave_some_without_a_chunk(kind: str) -> None:
 
     for found in run(star(5), *[body] * 5):
         assert [tensor.shape for tensor in found] == [(2,), (0,), ()]
-        if kind not in ("top_k", "random_k", "qsgd"):  # equal numbers: nothing is lost, but where some are left out
+        if kind not in (
+            "top_k",
+            "random_k",
+            "qsgd",
+            "sparse_loco",
+        ):  # equal numbers: nothing is lost, but where some are left out
             assert found[0].tolist() == pytest.approx([3.0, 3.0], rel=1e-2)

@@ -69,6 +69,7 @@ BYTES = {  # of 1000 float32, which are 4000 bytes
     "qsgd": 500 + 2 * 4,  # 7 levels are 4 bits; buckets of 512 and 488
     "random_k": 10 * 4 + 8,
     "sign": 125 + 4,
+    "sparse_loco": 10 * 2 + 3 + 4,  # positions, 10 values in 2 bits, the scale of one chunk
     "terngrad": 250 + 4,
     "top_k": 10 * (4 + 4),
 }

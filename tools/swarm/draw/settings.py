@@ -89,7 +89,8 @@ def _of_type(dice: Dice, hint: Any) -> Any:
     if origin is Annotated:
         kind, *bounds = inside
         if isinstance(bounds[0], ScheduleOf):
-            return dice.pick("value", bounds[0].names)
+            # Those that need sites or shares fit only some topologies.
+            return dice.pick("value", ScheduleOf(bounds[0].op, bounds[0].own).names)
         least = next((_edge(bound) for bound in bounds if isinstance(bound, (Gt, Ge))), 0)
         most = next((_edge(bound) for bound in bounds if isinstance(bound, (Lt, Le))), None)
         if kind is int:

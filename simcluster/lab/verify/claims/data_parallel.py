@@ -12,7 +12,7 @@ from torch import Tensor
 from simcluster.collectives import flatten, unflatten
 from simcluster.lab.verify.claim import Claim, Identity, Settings, Variant, Weights
 from simcluster.lab.verify.faults import REFORMED, TOGETHER
-from simcluster.lab.verify.naive import born, mean, models_sent, rounds, vector
+from simcluster.lab.verify.naive import BY_PLACE, born, mean, models_sent, rounds, vector
 from simcluster.lab.verify.verdict import NotClaimed
 from simcluster.workloads import Replica, Workload
 
@@ -55,11 +55,13 @@ ALL_REDUCE_DP = Claim(
         {"staleness": 1, "accumulate": 2, "bucket_bytes": 16, "schedule": "halving_doubling"},
         {"schedule": "recursive_doubling"},
         {"schedule": "binomial"},
+        {"schedule": "hierarchical"},
         {"schedule": "direct", "initial_weights": "broadcast"},
         {"schedule": "naive", "compression": ALL},
     ),
     variants={
         "schedule": "direct",
+        **BY_PLACE,
         "initial_weights": "broadcast",
         "compression": "int8",
         "bucket_bytes": 16,
@@ -130,6 +132,7 @@ ZERO = Claim(
         "prefetch": Variant(0, given={"stage": 3}),
         "staleness": 1,
         "gather_interval": Variant(1, given={"stage": 3}),
+        "compression": "int8",
     },
     identities=(
         Identity({}, "one process", why="the mean of the ranks' gradients is the gradient of the joined batch"),
@@ -137,6 +140,7 @@ ZERO = Claim(
             Identity({"stage": 0}, "zero", {"stage": stage}, exact=True, why=f"ZeRO 0 = {stage}, to the bit")
             for stage in (1, 2, 3)
         ),
+        Identity({"reduce": "direct"}, "zero", {"compression": ALL}, exact=True, why="top-100 % = dense, to the bit"),
         Identity(
             {"stage": 3, "reduce": "direct"},
             "all_reduce_dp",

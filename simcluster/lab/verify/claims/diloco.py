@@ -10,6 +10,7 @@ from torch import Tensor
 from simcluster.lab.verify.claim import Claim, Identity, Settings, Variant, Weights
 from simcluster.lab.verify.faults import REFORMED, SERVED
 from simcluster.lab.verify.naive import (
+    BY_PLACE,
     account,
     born,
     ended,
@@ -50,12 +51,18 @@ DILOCO = Claim(
     paper="Douillard et al. 2023, algorithm 1",
     settings={"interval": 3},
     reference=diloco,
-    reference_for=({"interval": 1}, {"outer_momentum": 0.0}, {"schedule": "halving_doubling"}),
+    reference_for=(
+        {"interval": 1},
+        {"outer_momentum": 0.0},
+        {"schedule": "halving_doubling"},
+        {"schedule": "hierarchical"},
+    ),
     variants={
         "interval": 2,
         "outer_learning_rate": 0.5,
         "outer_momentum": 0.5,
         "schedule": "direct",
+        **BY_PLACE,
         "compression": "int8",
     },
     identities=(
@@ -142,6 +149,7 @@ STREAMING_DILOCO = Claim(
         {"overlap": 3, "fragments": 3},
         {"overlap": 9, "blend": 0.25},
         {"interval": 1},
+        {"schedule": "hierarchical"},
     ),
     variants={
         "interval": 3,
@@ -151,6 +159,7 @@ STREAMING_DILOCO = Claim(
         "outer_learning_rate": 0.5,
         "outer_momentum": 0.5,
         "schedule": "direct",
+        **BY_PLACE,
         "compression": "fp16",
     },
     identities=(
@@ -223,7 +232,12 @@ ASYNC_DILOCO = Claim(
         "spread": 1.0,
         "compression": "int8",
         "server_trains": False,
+        "quorum": 2,
+        "grace_s": Variant(0.0, given={"quorum": 1}, uneven=True),
     },
+    identities=[
+        Identity({"quorum": 1}, "diloco", {"interval": 2, "schedule": "naive"}, exact=True, why="it waits for all")
+    ],
     payload_bytes=up_and_down,
     contributions=account,
     outcomes=SERVED,

@@ -13,6 +13,7 @@ from simcluster.collectives import flatten, unflatten
 from simcluster.lab.verify.claim import Claim, Identity, Settings, Weights
 from simcluster.lab.verify.faults import REFORMED, SERVED
 from simcluster.lab.verify.naive import (
+    BY_PLACE,
     account,
     born,
     ended,
@@ -68,8 +69,16 @@ LOCAL_SGD = Claim(
         {"participation": 0.5, "schedule": "binomial"},
         {"weighting": "samples"},
         {"participation": 0.4, "weighting": "samples"},
+        {"schedule": "hierarchical"},
     ),
-    variants={"interval": 2, "participation": 0.4, "weighting": "samples", "schedule": "direct", "compression": "int8"},
+    variants={
+        "interval": 2,
+        "participation": 0.4,
+        "weighting": "samples",
+        "schedule": "direct",
+        **BY_PLACE,
+        "compression": "int8",
+    },
     identities=(
         Identity({"interval": 1}, "one process", why="the mean of one plain step each is a step along the mean"),
         Identity(

@@ -116,12 +116,16 @@ SYNC_PS = Claim(
         "wait_for": Variant(2, uneven=True),
         "cancel_late": Variant(True, given={"wait_for": 2}, uneven=True),
         "server_trains": False,
+        "compression": "int8",
     },
     identities=(
         Identity({}, "one process", why="the mean of the ranks' gradients is the gradient of the joined batch"),
         Identity({"timeout_s": 1e6}, "sync_ps", exact=True, why="a timeout that never expires"),
         Identity({"cancel_late": True}, "sync_ps", exact=True, why="no rank is late"),
         Identity({"wait_for": 3}, "sync_ps", exact=True, why="K = N", sizes=(3,)),
+        Identity(
+            {}, "sync_ps", {"compression": {"kind": "top_k", "fraction": 1.0}}, exact=True, why="top-100 % = dense"
+        ),
     ),
     payload_bytes=sync_ps_bytes,
     contributions=account,

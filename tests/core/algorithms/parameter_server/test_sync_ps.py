@@ -12,6 +12,7 @@ import pytest
 import torch
 
 from simcluster.topology.model.stragglers import Exponential
+from simcluster.workloads import quadratic
 from tests.core.algorithms.served import Served, bowl, equal, harmonic, serve, slow
 from tests.core.algorithms.trained import lost_somebody, train
 from tests.support.clusters import star
@@ -136,3 +137,23 @@ def test_a_server_that_is_back_when_its_workers_end_does_not_train_on_alone() ->
     run = train("sync_ps", far, steps=3, faults=[restart], **settings)
     assert run.results[1:] == [None, None]
     assert lost_somebody(run.results[0])
+
+
+@pytest.mark.parametrize(
+    ("compression", "pushed"),
+    [
+        # 48 numbers in one block: a byte each, and a minimum and a step size of 8 bytes.
+        ("int8", 48 + 2 * 8),
+        # A quarter of them: 8 bytes and an int32 each.
+        ({"kind": "top_k", "fraction": 0.25}, 12 * (8 + 4)),
+    ],
+)
+def test_pushes_are_as_small_as_the_closed_form_and_weights_travel_whole(compression: Any, pushed: int) -> None:
+    workload = quadratic(features=48, batch_size=4, dtype="float64")
+    small, whole = (train("sync_ps", 3, workload=workload, compression=kind) for kind in (compression, "none"))
+    # In each of 12 steps two workers push; a message of several tensors has a slightly longer header.
+    longer = sum(small.sizes("gradients")) - sum(whole.sizes("gradients")) - 12 * 2 * (pushed - 48 * 8)
+    assert 0 <= longer < 12 * 2 * 60
+    assert sum(small.sizes("reply")) == sum(whole.sizes("reply"))
+    assert not torch.equal(small.vectors[0], whole.vectors[0])
+    assert all(torch.equal(vector, small.vectors[0]) for vector in small.vectors)

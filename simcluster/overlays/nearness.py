@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
+from functools import lru_cache
 from itertools import pairwise, permutations
 
 import numpy as np
@@ -34,6 +35,7 @@ def chain_of(topology: Topology, size_bytes: int, choose: Callable[..., Distance
     return order
 
 
+@lru_cache(maxsize=8)  # all ranks of a simulation ask for the same numbers
 def sites_of(topology: Topology, size_bytes: int) -> list[list[int]]:
     """Return the ranks of each site.
 
@@ -55,19 +57,19 @@ def sites_of(topology: Topology, size_bytes: int) -> list[list[int]]:
     return [[rank for rank in ranks if cluster[rank] == lowest] for lowest in sorted(set(cluster))]
 
 
-def weights_of(topology: Topology, size_bytes: int, order: Sequence[int]) -> list[float]:
-    """Return each rank's share in a bandwidth-aware all-reduce, or equal ones if as fast.
+@lru_cache(maxsize=8)
+def weights_of(topology: Topology, size_bytes: int, names: tuple[str, ...]) -> list[float]:
+    """Return each worker's share in a bandwidth-aware all-reduce among *names*, or equal ones if as
+    fast.
 
     The shares are those for a star in which each rank's link has the bandwidth at which the rank
-    can send to all others at once. The shares are equal if a ring in this *order* would be as fast
+    can send to all others at once. The shares are equal if a ring in this order would be as fast
     on the real network, judged by the bytes that each link carries: then unequal shares cannot
     relieve the slowest part, such as a link between two sites.
     """
-    names = [topology.workers[rank] for rank in order]
     size = len(names)
-    by_rank = dict(zip(order, shares([_sending_Bps(topology, name) for name in names]), strict=True))
-    found = [by_rank[rank] for rank in range(size)]
-    if size < 3 or _sharing_s(topology, found, size_bytes) >= _ring_s(topology, names, size_bytes):
+    found = shares([_sending_Bps(topology, name, names) for name in names])
+    if size < 3 or _sharing_s(topology, names, found, size_bytes) >= _ring_s(topology, names, size_bytes):
         return [1.0 / size] * size
     return found
 
@@ -79,23 +81,22 @@ def distance(topology: Topology, rank: int, other: int, size_bytes: int) -> Dist
     return math.fsum(link.latency_s for link in links) + size_bytes / slowest_Bps, len(links)
 
 
-def _sending_Bps(topology: Topology, name: str) -> float:
-    """Return the total bandwidth at which *name* can send to all other workers at once.
+def _sending_Bps(topology: Topology, name: str, names: Sequence[str]) -> float:
+    """Return the total bandwidth at which *name* can send to all other *names* at once.
 
     Only the first link of each route counts.
     """
-    others = [other for other in topology.workers if other != name]
+    others = [other for other in names if other != name]
     load = _load([(topology.route(name, other)[:1], 1.0) for other in others])
     return len(others) / max(load.values(), default=1.0)
 
 
-def _sharing_s(topology: Topology, weights: Sequence[float], size_bytes: int) -> float:
-    """Return the time of an all-reduce in which each rank sums its own share.
+def _sharing_s(topology: Topology, names: Sequence[str], weights: Sequence[float], size_bytes: int) -> float:
+    """Return the time of an all-reduce among *names* in which each sums its own share.
 
     Rank i sends every rank j the part that j sums, and later the sum that i made. The time is that
     of the busiest link, plus the latencies.
     """
-    names = topology.workers
     flows = [
         (topology.route(a, b), (weights[i] + weights[j]) * size_bytes)
         for (i, a), (j, b) in permutations(enumerate(names), 2)

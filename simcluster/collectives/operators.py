@@ -1,0 +1,37 @@
+"""The operators that collectives combine tensors with."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Literal
+
+import torch
+from torch import Tensor
+
+from simcluster.errors import UsageError, nearest
+
+Op = Literal["sum", "mean", "max", "min"]
+
+Combine = Callable[..., Tensor]
+"""A function of two tensors, with an argument `out`, such as torch.add."""
+
+_COMBINES: dict[str, Combine] = {"sum": torch.add, "mean": torch.add, "max": torch.maximum, "min": torch.minimum}
+
+
+def prepared(tensor: Tensor, op: str) -> tuple[Tensor, dict[str, Combine]]:
+    """Return (*tensor* as a vector that *op* can combine, the arguments of a schedule that does).
+
+    For max and min, -0 becomes 0, so that the bits of the result do not depend on the order. Raise
+    UsageError for an unknown *op*, and ValueError for a mean of integers or an order of complex
+    numbers.
+    """
+    if op not in _COMBINES:
+        raise UsageError("op", repr(op), nearest(op, _COMBINES))
+    vector = tensor.reshape(-1)
+    if op == "mean" and not (tensor.is_floating_point() or tensor.is_complex()):
+        raise ValueError(f"a mean of {tensor.dtype}: expected floating-point numbers, or op sum")
+    if _COMBINES[op] is torch.add:
+        return vector, {}
+    if tensor.is_complex():
+        raise ValueError(f"a {op} of {tensor.dtype}: expected real numbers, since complex ones have no order")
+    return vector + 0.0 if tensor.is_floating_point() else vector, {"combine": _COMBINES[op]}
