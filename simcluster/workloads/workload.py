@@ -38,7 +38,7 @@ from simcluster.workloads.costs.sketch import Sketch
 from simcluster.workloads.costs.small import SmallSketch, is_small
 from simcluster.workloads.data.datasets import Data, as_samples, is_iterable_only
 from simcluster.workloads.data.iterable import IterableData
-from simcluster.workloads.data.partition import Indices, Partition, dealt_samples, deals_each_epoch, iid, tail_of
+from simcluster.workloads.data.partition import Indices, Partition, deals_each_epoch, dealt_samples, iid, tail_of
 from simcluster.workloads.data.samples import Batch, BatchSizes, Samples
 from simcluster.workloads.data.shards import shards_for
 from simcluster.workloads.global_rng import borrowed

@@ -231,7 +231,8 @@ RANKS_AND_DATA = [
     ),
     Mutant(
         "25", "a rank that resumes is dealt the samples of the first epoch again", REPLICA,
-        "lambda epoch: shards(epoch)[rank], self._seed", "lambda epoch: shards(0 if first else epoch)[rank], self._seed",
+        "lambda epoch: shards(epoch)[rank], self._seed",
+        "lambda epoch: shards(0 if first else epoch)[rank], self._seed",
         "all_reduce_dp", "shards", workload=REDEALT,
     ),
     Mutant(

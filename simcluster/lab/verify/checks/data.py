@@ -12,7 +12,7 @@ import torch
 from simcluster.lab.verify.subject import Subject
 from simcluster.lab.verify.verdict import expect, listed
 from simcluster.workloads import Batch, Samples, Workload, quadratic
-from simcluster.workloads.data.partition import Indices, dealt_samples, deals_each_epoch, tail_of
+from simcluster.workloads.data.partition import Indices, deals_each_epoch, dealt_samples, tail_of
 
 LOOKED_AT = 1024
 """Limit on the number of samples that the check distributes to the ranks."""
