@@ -12,6 +12,7 @@ from typing import Annotated
 import typer
 from typer import Argument, Option
 
+from simcluster.cli import data
 from simcluster.cli.commands import CommandLine
 from simcluster.cli.doctor import doctor
 from simcluster.cli.new import new, schema
@@ -212,6 +213,7 @@ def _add_commands(commands: CommandLine) -> None:
     commands.add(START, list_, "list")
     commands.add(START, with_defaults(doctor))
     commands.add(START, schema)
+    data.add_data_commands(commands.family("data", START, data.SUMMARY))
     commands.add(RESULTS, compare)
     add_topology_commands(commands.family("topology", CLUSTERS, SUMMARY))
     commands.add(CLUSTERS, with_defaults(flows))

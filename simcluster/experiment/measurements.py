@@ -19,11 +19,14 @@ from simcluster.experiment.read.keys import ObserveBlock
 from simcluster.process.generators import RANKS
 from simcluster.runs.record import OBSERVED, Copy
 from simcluster.runs.recorder import Recorder
-from simcluster.runs.summary import ACCURACY, LOSS
+from simcluster.runs.summary import ACCURACY, LOSS, PERPLEXITY
 from simcluster.transport import Cost, Transport
 from simcluster.workloads import Replica
 
-_NAMES = {"loss": LOSS, "accuracy": ACCURACY}
+_NAMES = {"loss": LOSS, "accuracy": ACCURACY, "perplexity": PERPLEXITY}
+
+MOST_LOSS = 690.0
+"""The largest loss whose perplexity is finite here: a summary holds numbers up to 1e300."""
 
 FAR = 0.05
 """The largest gain in accuracy from batch statistics at which running statistics fit the weights.
@@ -67,11 +70,13 @@ class Evaluations(_Periodic):
     If the recorder can work `alongside` the algorithm, it evaluates copies of the weights in
     another thread; when SNAPSHOTS copies exist, the algorithm waits for the oldest. Otherwise
     weights are evaluated at once. The record gets all results at the end, and views get each result
-    when it is known.
+    when it is known. *per_token*: whether the loss is that of a language model, which also has a
+    perplexity.
     """
 
-    def __init__(self, every: int, replica: Replica, recorder: Recorder) -> None:
+    def __init__(self, every: int, replica: Replica, recorder: Recorder, *, per_token: bool = False) -> None:
         super().__init__(every, replica, recorder)
+        self._per_token = per_token
         self._taken = 0
         self._pending: deque[Future[None]] = deque()
         self._error: Exception | SystemExit | None = None
@@ -103,6 +108,8 @@ class Evaluations(_Periodic):
             return
         try:
             self._values = values = work()
+            if self._per_token and "loss" in values:
+                values["perplexity"] = perplexity(values["loss"])
         except (Exception, SystemExit) as error:
             self._error = error
             log.warning("the evaluation at step %d failed, and with it the run at its end: %r", step, error)
@@ -139,6 +146,11 @@ class Evaluations(_Periodic):
     def keep(self) -> None:
         """Add the results so far to the record."""
         self._recorder.record.metrics += self._recorder.evaluations
+
+
+def perplexity(loss: float) -> float:
+    """Return e to the power of *loss*, which is in nats per token; infinity if it is too large."""
+    return math.inf if loss > MOST_LOSS else math.exp(loss)
 
 
 class Copies(_Periodic):

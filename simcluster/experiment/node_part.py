@@ -283,7 +283,8 @@ class NodePart:
         if self.evaluations is not None:
             self.evaluations.go_on(self.replica)
         elif self.stands_for_the_run:
-            self.evaluations = Evaluations(every, self.replica, self._recorder)
+            per_token = self._experiment.workload.tokens is not None
+            self.evaluations = Evaluations(every, self.replica, self._recorder, per_token=per_token)
         if self._copies is not None:
             self._copies.go_on(self.replica)
         elif self._experiment.evaluate_consensus:

@@ -5,16 +5,18 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
+from itertools import islice
 from math import inf
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from simcluster.rng import numpy_stream
 from simcluster.runs.record import NodeRecord, regroups, standing
 from simcluster.workloads import Workload
 from simcluster.workloads.data.iterable import numbers_drawn
+from simcluster.workloads.data.partition import tail_of
+from simcluster.workloads.data.streams import orders
 from simcluster.workloads.progress.ledger import OWN, Fate
 from simcluster.workloads.progress.ledgers import Batches, Notes, closed, groups_of
 
@@ -107,8 +109,8 @@ Counts = NDArray[np.int64]
 class SampleUses:
     """The use of samples: a row for each drawn sample of each epoch, as in `RunFolder.samples`.
 
-    An epoch is a pass of a rank over its shard. If *dealt_again*, there were several groups of
-    ranks, and a sample has a row for each group that drew it.
+    An epoch is a pass of a rank over its shard. If *dealt_again*, a sample may have several rows:
+    for each group of ranks that drew it, or for each shard that it pads.
     """
 
     columns: Mapping[str, Any]
@@ -158,7 +160,10 @@ def samples_of(nodes: Sequence[NodeRecord], workload: Workload, seed: int) -> Sa
             draws = partial(_draws, workload, of_size, seed, rank)
             parts.append(_positions(node.name, groups, workload.sizes(of_size)[rank], draws))
     names = ("epoch", "sample", "node", "used", "lost")
-    return SampleUses({name: np.concatenate([part[name] for part in parts]) for name in names}, places > size)
+    is_padded = tail_of(workload.partition) == "pad"
+    return SampleUses(
+        {name: np.concatenate([part[name] for part in parts]) for name in names}, places > size or is_padded
+    )
 
 
 def _end_of(notes: Mapping[str, Any], books: Sequence[Sequence[Notes]], cluster: SampleNodes) -> float | None:
@@ -207,9 +212,10 @@ def _draws(workload: Workload, size: int, seed: int, rank: int, length: int) -> 
         sizes = workload.sizes(size)
         return np.zeros(length, dtype=np.int64), numbers_drawn(rank, sizes, length // sizes[rank])
     shard = workload.shards(size, seed)[rank]
-    rng = numpy_stream(seed, "batches", str(rank))
+    # Shards have the same size in every epoch.
     passes = -(-length // len(shard))
-    order = np.concatenate([rng.permutation(shard) for _ in range(passes)])[:length] if passes else np.array([], int)
+    drawn = orders(lambda epoch: workload.shards(size, seed, epoch)[rank], seed, rank)
+    order = np.concatenate(list(islice(drawn, passes)))[:length] if passes else np.array([], int)
     return np.arange(length) // len(shard), order
 
 

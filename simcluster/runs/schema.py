@@ -155,6 +155,7 @@ class Summary(Struct):
     joules: Amount = None
     price_usd: Amount = None
     numerics: Word = "real"
+    perplexity: Number | UnsetType = UNSET
     staleness: Staleness | UnsetType = UNSET
     error: Error | UnsetType = UNSET
     samples: SampleCounts | UnsetType = UNSET

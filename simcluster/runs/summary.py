@@ -20,8 +20,11 @@ if TYPE_CHECKING:
     from simcluster.topology import Device, Topology
 
 
-LOSS, ACCURACY = "eval_loss", "eval_accuracy"
-"""The metrics of held-out samples that an evaluation records."""
+LOSS, ACCURACY, PERPLEXITY = "eval_loss", "eval_accuracy", "eval_perplexity"
+"""The metrics of held-out samples that an evaluation records.
+
+The perplexity, of language models alone, is e to the power of their loss, which is in nats per token.
+"""
 
 CONSENSUS = "eval_consensus"
 """The consensus distance |x_i - mean|^2 of node i: a metric computed from copies of weights."""
@@ -78,9 +81,10 @@ def summarize(config: Mapping[str, Any], topology: Topology, record: RunRecord, 
             versions[package] = metadata.version(package)
     if label(config["algorithm"]) == SCRIPT:
         loss, accuracy = (_last(_of_lowest_rank(record.nodes, name), name) for name in ("loss", "accuracy"))
+        perplexity = None
     else:
         judged = record.standing.metrics if record.nodes else []
-        loss, accuracy = _last(judged, LOSS), _last(judged, ACCURACY)
+        loss, accuracy, perplexity = (_last(judged, name) for name in HELD_OUT)
     of_nodes = bills(topology, record)
     steps, updates = steps_of(record)
     summary: dict[str, Any] = {
@@ -98,6 +102,7 @@ def summarize(config: Mapping[str, Any], topology: Topology, record: RunRecord, 
         **({} if updates is None else {"updates": updates}),
         "loss": loss,
         "accuracy": accuracy,
+        **({} if perplexity is None else {"perplexity": perplexity}),
         "messages_sent": sum(node.messages_sent for node in record.nodes),
         "bytes_sent": sum(node.bytes_sent for node in record.nodes),
         "control_bytes": sum(node.control_bytes for node in record.nodes),
@@ -231,7 +236,7 @@ def _sum(values: Sequence[float | None]) -> float | None:
     return sum(known) if known and len(known) == len(values) else None
 
 
-HELD_OUT = (LOSS, ACCURACY)
+HELD_OUT = (LOSS, ACCURACY, PERPLEXITY)
 
 
 def keep_those_that_stand(record: RunRecord) -> None:

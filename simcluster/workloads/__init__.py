@@ -5,10 +5,10 @@ See workload.py for how to write your own.
 
 from collections.abc import Callable, Mapping
 
-from simcluster.workloads.data.partition import dirichlet, iid
+from simcluster.workloads.data.partition import dirichlet, iid, redeal
 from simcluster.workloads.data.samples import Batch, Samples
 from simcluster.workloads.models.gpt import gpt
-from simcluster.workloads.models.mnist import mnist_mlp
+from simcluster.workloads.models.mnist import mnist_cnn, mnist_mlp
 from simcluster.workloads.models.quadratic import quadratic
 from simcluster.workloads.optimizers import adamw, sgd
 from simcluster.workloads.progress.ledger import BatchGroup
@@ -17,7 +17,12 @@ from simcluster.workloads.replica import Replica
 from simcluster.workloads.weights import weights_sha256
 from simcluster.workloads.workload import Workload
 
-WORKLOADS: Mapping[str, Callable[..., Workload]] = {"gpt": gpt, "mnist_mlp": mnist_mlp, "quadratic": quadratic}
+WORKLOADS: Mapping[str, Callable[..., Workload]] = {
+    "gpt": gpt,
+    "mnist_cnn": mnist_cnn,
+    "mnist_mlp": mnist_mlp,
+    "quadratic": quadratic,
+}
 """Name in `workload: {name: ...}` -> a function that returns the workload. Its keyword arguments
 are the workload's settings.
 """
@@ -34,8 +39,10 @@ __all__ = [
     "gpt",
     "iid",
     "joined_batches",
+    "mnist_cnn",
     "mnist_mlp",
     "quadratic",
+    "redeal",
     "sgd",
     "train_alone",
     "weights_sha256",

@@ -67,7 +67,7 @@ class Replica(Evaluable):
         *,
         counter: Counter,
         train: Samples | IterableData,
-        shards: Sequence[Indices],
+        shards: Callable[[int], Sequence[Indices]],
         test: Samples | None,
         batch_sizes: BatchSizes,
         steps: int,
@@ -83,6 +83,7 @@ class Replica(Evaluable):
             _ = self._optimizer
         self._train = train
         self._shards = shards
+        _ = shards(0)  # a set that cannot be dealt is refused now
         self._test = test
         self.batch_sizes = batch_sizes
         self.batch_size = batch_sizes[rank]
@@ -95,11 +96,11 @@ class Replica(Evaluable):
 
     @property
     def shard_size(self) -> int:
-        """The number of samples in this rank's shard.
+        """The number of samples in this rank's shard, which is the same in every epoch.
 
         An iterable set has no shards; for it, this is the number of samples in a batch.
         """
-        return self.batch_size if isinstance(self._train, IterableData) else len(self._shards[self._rank])
+        return self.batch_size if isinstance(self._train, IterableData) else len(self._shards(0)[self._rank])
 
     @property
     def _samples(self) -> Samples:
@@ -134,7 +135,8 @@ class Replica(Evaluable):
     def _stream(self, rank: int, first: int) -> Iterator[Batch]:
         if isinstance(self._train, IterableData):
             return self._train.batches(rank, self.batch_sizes, self.steps, first)
-        return stream(self._train, self._shards[rank], self._seed, rank, self.batch_sizes[rank], self.steps, first)
+        size, shards = self.batch_sizes[rank], self._shards
+        return stream(self._train, lambda epoch: shards(epoch)[rank], self._seed, rank, size, self.steps, first)
 
     def _noted(self, batches: Iterator[Batch], first: int, *, joined: bool) -> Iterator[Batch]:
         self.ledger.begin(first, joined=joined)

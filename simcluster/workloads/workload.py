@@ -38,7 +38,7 @@ from simcluster.workloads.costs.sketch import Sketch
 from simcluster.workloads.costs.small import SmallSketch, is_small
 from simcluster.workloads.data.datasets import Data, as_samples, is_iterable_only
 from simcluster.workloads.data.iterable import IterableData
-from simcluster.workloads.data.partition import Indices, Partition, iid
+from simcluster.workloads.data.partition import Indices, Partition, deals_each_epoch, dealt_samples, iid, tail_of
 from simcluster.workloads.data.samples import Batch, BatchSizes, Samples
 from simcluster.workloads.data.shards import shards_for
 from simcluster.workloads.global_rng import borrowed
@@ -48,6 +48,9 @@ from simcluster.workloads.replica import Replica
 from simcluster.workloads.schedules import Made, MakeSchedule, with_schedule
 from simcluster.workloads.steps import Loss, own_loss
 from simcluster.workloads.timing_replica import TimingReplica
+
+MOST_DEALS = 8
+"""Limit on the deals of samples that a workload keeps; an older one is dealt again when needed."""
 
 Numerics = Literal["real", "none"]
 """Whether work is computed ("real") or only timed ("none")."""
@@ -72,7 +75,7 @@ class Workload:
     - *batch_size*: the number of samples per step on each rank. *batch_sizes*: these numbers by
       rank if they differ; *batch_size* is then their greatest common divisor, and shards are in
       proportion to them: see `shards_for`.
-    - *partition*: `iid`, `functools.partial(dirichlet, alpha=0.5)`, or a function of your own.
+    - *partition*: `iid`, `redeal`, `functools.partial(dirichlet, alpha=0.5)`, or a function of your own.
     - *clip_norm*: the limit on the Euclidean norm of all gradients together; None for no limit.
     - *name*: the workload's name in a device's measured profile; an experiment uses the function's name.
     - *weights_bytes*: the size of the weights, if it is known without making the model; a run that
@@ -100,7 +103,7 @@ class Workload:
     schedule: MakeSchedule | None = None
     value_free: bool = False
     # All replicas share the following: a simulator makes hundreds of replicas in one process.
-    _shards: dict[tuple[int, int], list[Indices]] = field(default_factory=dict, init=False, repr=False)
+    _shards: dict[tuple[int, int, int], list[Indices]] = field(default_factory=dict, init=False, repr=False)
     _counted: WorkloadFacts = field(default_factory=WorkloadFacts, init=False, repr=False)
     _sizes: dict[int, BatchSizes] = field(default_factory=dict, init=False, repr=False)
     _last: list[weakref.ref[nn.Module]] = field(default_factory=list, init=False, repr=False)
@@ -304,7 +307,7 @@ class Workload:
             counter=counter,
             deferred=deferred,
             train=self.stream or self.train_samples,
-            shards=self.shards(size, seed),
+            shards=partial(self.shards, size, seed),
             test=self.test_samples,
             batch_sizes=self.sizes(size),
             steps=self._steps(size, steps, epochs),
@@ -329,20 +332,26 @@ class Workload:
             return whole, None
         return counter, DeferredModel(counter.make_model, device, alike=alike)
 
-    def shards(self, size: int, seed: int) -> list[Indices]:
-        """Return the sample numbers of each of *size* ranks, or an empty list for an iterable set,
-        which has no shards.
+    def shards(self, size: int, seed: int, epoch: int = 0) -> list[Indices]:
+        """Return the sample numbers of each of *size* ranks in *epoch*, or an empty list for an
+        iterable set, which has no shards.
 
-        Raise UsageError if the data cannot be dealt to *size* ranks.
+        Only `redeal` deals differently in later epochs. Raise UsageError if the data cannot be
+        dealt to *size* ranks.
         """
         if self.stream is not None:
             return []
-        if (size, seed) not in self._shards:
-            rng = numpy_stream(seed, "partition")
-            with borrowed(seed, "partition", others=True):
-                shards = shards_for(self.sizes(size), self.partition, self.train_samples.targets.numpy(), rng)
-            self._shards[size, seed] = shards
-        return self._shards[size, seed]
+        epoch = epoch if deals_each_epoch(self.partition) else 0
+        found = self._shards.get((size, seed, epoch))
+        if found is None:
+            names = ("partition", str(epoch)) if epoch else ("partition",)
+            rng = numpy_stream(seed, *names)
+            with borrowed(seed, *names, others=True):
+                found = shards_for(self.sizes(size), self.partition, self.train_samples.targets.numpy(), rng)
+            while len(self._shards) >= MOST_DEALS:
+                self._shards.pop(next(iter(self._shards)))
+            self._shards[size, seed, epoch] = found
+        return found
 
     def _initial_model(self, seed: int) -> nn.Module:
         with borrowed(seed, "weights", others=True):
@@ -366,6 +375,8 @@ class Workload:
         assert epochs is not None
         if not 0 < epochs < math.inf:
             raise UsageError("epochs", repr(epochs), "a finite number above 0")
-        steps_per_epoch = -(-len(self.train_samples) // sum(self.sizes(size)))
+        sizes = self.sizes(size)
+        samples = dealt_samples(len(self.train_samples), sizes.total // math.gcd(*sizes), tail_of(self.partition))
+        steps_per_epoch = -(-samples // sizes.total)
         # Round before taking the ceiling: 0.1 * 30 is slightly more than 3.
         return max(1, math.ceil(round(epochs * steps_per_epoch, 9)))

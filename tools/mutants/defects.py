@@ -19,6 +19,7 @@ GENERATORS = "simcluster/process/generators.py"
 RING, NAIVE = "simcluster/collectives/ring.py", "simcluster/collectives/naive.py"
 INT8 = "simcluster/compression/int8.py"
 STATISTICS = "simcluster/compute/running.py"
+REPLICA, REDEALT = "simcluster/workloads/replica.py", {"name": "mnist_mlp", "hidden": 2, "partition": "redeal"}
 STEPS, WORKLOAD = "simcluster/workloads/steps.py", "simcluster/workloads/workload.py"
 
 ZERO_SUMS, ACCUMULATOR = REDUCED + "zero_sums.py", REDUCED + "accumulator.py"
@@ -230,15 +231,26 @@ RANKS_AND_DATA = [
     ),
     Mutant(
         "24", "worker ids from 1 for ranks from 0: two nodes share a shard", WORKLOAD,
-        "            shards=self.shards(size, seed),\n",
-        "            shards=self.shards(size, seed)[:1] + self.shards(size, seed)[:-1],\n",
+        "            shards=partial(self.shards, size, seed),\n",
+        "            shards=lambda epoch: self.shards(size, seed, epoch)[:1] + self.shards(size, seed, epoch)[:-1],\n",
         "all_reduce_dp", "shards",
     ),
     Mutant(
         "25", "a worker loads the whole set instead of its shard", WORKLOAD,
-        "            shards=self.shards(size, seed),\n",
-        "            shards=self.shards(size, seed)[:1] + self.shards(1, seed) * (size - 1),\n",
+        "            shards=partial(self.shards, size, seed),\n",
+        "            shards=lambda epoch: self.shards(size, seed)[:1] + self.shards(1, seed) * (size - 1),\n",
         "all_reduce_dp", "shards",
+    ),
+    Mutant(
+        "25", "a rank that resumes is dealt the samples of the first epoch again", REPLICA,
+        "lambda epoch: shards(epoch)[rank], self._seed",
+        "lambda epoch: shards(0 if first else epoch)[rank], self._seed",
+        "all_reduce_dp", "shards", workload=REDEALT,
+    ),
+    Mutant(
+        "25", "samples are dealt once although they should be dealt again each epoch", WORKLOAD,
+        "epoch = epoch if deals_each_epoch(self.partition) else 0", "epoch = 0",
+        "all_reduce_dp", "shards", workload=REDEALT,
     ),
     Mutant(
         "26", "as many steps as the rank's shard has batches: synchronous algorithms hang at the tail", WORKLOAD,

@@ -44,7 +44,8 @@ class Mutant:
     """A *defect* of the library: in *file*, the text *old* becomes *new*.
 
     *old* occurs exactly once. *more* is another (old, new) in the same file. In the simulator,
-    *check* must fail for *algorithm* with *settings* on one of the numbers of *nodes*.
+    *check* must fail for *algorithm* with *settings* on one of the numbers of *nodes*, and with
+    *workload* instead of the usual one.
     """
 
     number: str
@@ -57,11 +58,12 @@ class Mutant:
     settings: dict[str, Any] = field(default_factory=dict)
     nodes: tuple[int, ...] = (1, 2, 3)
     more: tuple[str, str] | None = None
+    workload: dict[str, Any] | None = None
 
     @property
     def options(self) -> dict[str, Any]:
         """The options of `verify` that reveal the defect."""
-        shown = {"settings": self.settings, "nodes": self.nodes, "only": [self.check]}
+        shown = {"settings": self.settings, "nodes": self.nodes, "only": [self.check], "workload": self.workload}
         return {"backend": "sim", "quick": True, **shown}
 
     def put_into(self, text: str) -> str:

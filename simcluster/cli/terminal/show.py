@@ -45,6 +45,8 @@ def print_finished(finished: RunFolder, *, as_json: bool) -> None:
     accuracy = "" if summary["accuracy"] is None else f", accuracy {summary['accuracy']:.3f}"
     is_script = summary["algorithm"] == "script"
     loss = "" if summary["loss"] is None else f", {'' if is_script else 'held-out '}loss {summary['loss']:.4f}"
+    if summary.get("perplexity") is not None:
+        loss += f", perplexity {words.number(summary['perplexity'])}"
     where = f"{summary['topology']} ({summary['backend']}, seed {summary['seed']})"
     took = f"{summary['elapsed_s']:.3f} s ({clock}), {summary['wall_s']:.1f} s of wall time"
     sent = f"{summary['messages_sent']:,} messages, {summary['bytes_sent']:,} bytes sent"

@@ -6,7 +6,7 @@ import json
 import math
 import os
 from collections import OrderedDict
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -33,7 +33,11 @@ from simcluster.topology import Topology
 from simcluster.topology import load as load_topology
 from simcluster.topology.read.overrides import ALL
 from simcluster.workloads import WORKLOADS, Workload
+from simcluster.workloads.models.gpt import LEARNT
 from simcluster.workloads.workload import Numerics
+
+FILES = ("data", "tokenizer")
+"""The settings of shipped workloads that may be paths, relative to the file that has them."""
 
 KEPT = 4
 _kept: OrderedDict[tuple[Function, str], Workload] = OrderedDict()
@@ -194,7 +198,7 @@ def _made(function: Function, block: Mapping[str, Any], settings: Mapping[str, A
             return calling(function, lambda: function(**settings), "a function that returns a Workload")
     key = (function, json.dumps(block, sort_keys=True, default=repr))
     workload = _kept.pop(key, None) or calling(function, lambda: function(**settings), "a Workload")
-    if settings.get("data") is None:
+    if not _files_of(settings, FILES):
         _kept[key] = workload
         while len(_kept) > KEPT:
             _kept.popitem(last=False)
@@ -228,8 +232,9 @@ def read_function(
     if function is None:
         return None, {}, {}
     given = {name: value for name, value in block.items() if name not in ("name", "path")}
-    if isinstance(given.get("data"), str):
-        given["data"] = str((reading.folder_of((*path, "data")) / given["data"]).resolve())
+    # A function of the user's may call something else than a file `tokenizer`.
+    for name in _files_of(given, FILES if "name" in block else FILES[:1]):
+        given[name] = str((reading.folder_of((*path, name)) / given[name]).resolve())
     checked = reading.collect(lambda: validate(function, given, context))
     if checked is None:
         return function, {}, {}
@@ -238,6 +243,11 @@ def read_function(
         place = (*path, problem.name, *problem.inside)
         reading.bad(place, problem.expected, problem.found or None, at_key=problem.unknown)
     return function, identity | settings, settings
+
+
+def _files_of(settings: Mapping[str, Any], names: Sequence[str]) -> list[str]:
+    """Return those of *names* whose settings are the path of a file or directory."""
+    return [name for name in names if isinstance(settings.get(name), str) and settings[name] not in LEARNT]
 
 
 def _loaded(reading: DocumentReading, path: KeyPath, given: object, seed: int) -> tuple[Function, str]:

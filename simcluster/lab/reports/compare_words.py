@@ -151,15 +151,17 @@ def _totals(pair: RunPair) -> str:
         ("bytes", "bytes_sent", words.count),
         ("accuracy", "accuracy", "{:.9g}".format),
         ("loss", "loss", "{:.9g}".format),
+        ("perplexity", "perplexity", "{:.9g}".format),
         ("weights", "weights_sha256", lambda sha256: str(sha256[:12])),
     ]
     if pair.step_s is not None:
         a_s, b_s = pair.step_s
         rows.append(["median step", words.seconds(a_s), words.seconds(b_s), f"x{b_s / a_s:.3g}" if a_s else ""])
     for name, key, form in formats:
-        if a[key] is not None or b[key] is not None:
-            cells = [words.ABSENT if side[key] is None else form(side[key]) for side in (a, b)]
-            rows.append([name, *cells, _verdict(a[key], b[key])])
+        ours, theirs = a.get(key), b.get(key)
+        if ours is not None or theirs is not None:
+            cells = [words.ABSENT if value is None else form(value) for value in (ours, theirs)]
+            rows.append([name, *cells, _verdict(ours, theirs)])
     bill = (("energy", "joules", words.energy), ("price", "price_usd", words.price))
     for name, key, form in () if pair.is_elsewhere else bill:
         x, y = a.get(key), b.get(key)

@@ -136,6 +136,8 @@ def _cards(summary: dict[str, Any]) -> str:
         ("loss", words.number(summary["loss"]), "last evaluation"),
         ("final weights", sha256[:8] if sha256 else words.ABSENT, "sha256 at rank 0"),
     ]
+    if "perplexity" in summary:
+        learnt.insert(2, ("perplexity", words.number(summary["perplexity"]), "last evaluation"))
     if words.timed_only(summary):
         learnt = [("numerics", "none", "timed only")]
     bill = []  # Energy and price are known only if every device has a power and a price.

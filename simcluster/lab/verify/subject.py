@@ -33,6 +33,7 @@ USUAL: Mapping[str, Any] = {
 SMALL: Mapping[str, Mapping[str, Any]] = {
     "gpt": {"layers": 2, "width": 84, "heads": 84, "context": 4, "batch_size": 2, "optimizer": "sgd"}
     | {"learning_rate": 0.1, "clip_norm": None},
+    "mnist_cnn": {"channels": 2, "batch_size": 8},
     "mnist_mlp": {"hidden": 12, "batch_size": 8},
     "quadratic": {name: value for name, value in USUAL.items() if name != "name"},
 }

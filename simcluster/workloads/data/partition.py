@@ -1,12 +1,14 @@
 """Partitions of the samples into disjoint shards that cover all samples. No shard is empty.
 
-`iid` and `dirichlet` return one sorted array of sample numbers per shard.
+`iid`, `redeal` and `dirichlet` return one sorted array of sample numbers per shard. With `tail="pad"`
+or "drop", shards have equal sizes: a few samples are then in two shards, or in none.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
+from functools import partial
+from typing import Any, Literal
 
 import numpy as np
 import numpy.typing as npt
@@ -21,15 +23,61 @@ Partition = Callable[..., list[Indices]]
 """
 
 
-def iid(labels: npt.NDArray[Any], shards: int, rng: np.random.Generator) -> list[Indices]:
-    """Shuffle the samples and deal them evenly: shard sizes differ by at most one.
+Tail = Literal["keep", "pad", "drop"]
+"""The treatment of the samples left over when the shards do not divide the samples."""
 
-    The values of *labels* do not matter.
+
+def iid(labels: npt.NDArray[Any], shards: int, rng: np.random.Generator, tail: Tail = "keep") -> list[Indices]:
+    """Shuffle the samples and deal them evenly.
+
+    The values of *labels* do not matter. *tail*: "keep" deals every sample once, and shard sizes
+    differ by at most one. "pad" repeats the first samples until all shards are as large as the
+    largest, "drop" leaves out the last samples until all are as small as the smallest, as torch's
+    DistributedSampler does with *drop_last* false and true.
 
     Raise UsageError if *shards* is below 1 or above the number of samples.
     """
     _check_enough(len(labels), shards, 1)
-    return [np.sort(part) for part in np.array_split(rng.permutation(len(labels)), shards)]
+    order = np.resize(rng.permutation(len(labels)), dealt_samples(len(labels), shards, tail))
+    return [np.sort(part) for part in np.array_split(order, shards)]
+
+
+def redeal(labels: npt.NDArray[Any], shards: int, rng: np.random.Generator, tail: Tail = "keep") -> list[Indices]:
+    """Deal the samples as `iid` does, with a new deal in each epoch.
+
+    A Workload calls a partition once, but this one once per epoch, each time with another *rng*.
+    """
+    return iid(labels, shards, rng, tail)
+
+
+def named_partition(name: Literal["iid", "redeal", "dirichlet"], tail: Tail, alpha: float, at_least: int) -> Partition:
+    """Return the partition *name*, with the settings that concern it.
+
+    Raise UsageError for a *tail* with "dirichlet".
+    """
+    if name != "dirichlet":
+        return partial(iid if name == "iid" else redeal, tail=tail)
+    if tail != "keep":
+        raise UsageError("tail", repr(tail), "keep with dirichlet, whose shards differ in size on purpose")
+    return partial(dirichlet, alpha=alpha, at_least=at_least)
+
+
+def deals_each_epoch(partition: Partition) -> bool:
+    """Return whether *partition* is `redeal`, perhaps with settings bound by `functools.partial`."""
+    return (partition.func if isinstance(partition, partial) else partition) is redeal
+
+
+def tail_of(partition: Partition) -> Tail:
+    """Return the *tail* that *partition* binds by `functools.partial`; "keep" if it binds none."""
+    bound: Tail = partition.keywords.get("tail", "keep") if isinstance(partition, partial) else "keep"
+    return bound
+
+
+def dealt_samples(samples: int, shards: int, tail: Tail) -> int:
+    """Return how many of *samples* one epoch deals to *shards* shards, repeated ones included."""
+    if tail == "keep":
+        return samples
+    return (samples // shards if tail == "drop" else -(-samples // shards)) * shards
 
 
 def dirichlet(

@@ -4,7 +4,8 @@ micro-batches.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
+from itertools import count
 
 import torch
 
@@ -13,21 +14,28 @@ from simcluster.workloads.data.partition import Indices
 from simcluster.workloads.data.samples import Batch, Samples
 
 
-def stream(
-    train: Samples, shard: Indices, seed: int, rank: int, size: int, steps: int, first: int = 0
-) -> Iterator[Batch]:
-    """Yield batches *first* to *steps* - 1, each with *size* samples of *shard*. *seed* and *rank*
-    determine all batches.
-
-    Each pass over the shard is reshuffled. A batch may span two passes, so all batches have the
-    same size, and samples differ by at most one in how often they are used.
-    """
+def orders(shard_of: Callable[[int], Indices], seed: int, rank: int) -> Iterator[Indices]:
+    """Yield the order of the samples in each epoch of *rank*: epoch e has those of *shard_of(e)*."""
     rng = numpy_stream(seed, "batches", str(rank))
-    order = torch.from_numpy(rng.permutation(shard))
+    for epoch in count():
+        yield rng.permutation(shard_of(epoch))
+
+
+def stream(
+    train: Samples, shard_of: Callable[[int], Indices], seed: int, rank: int, size: int, steps: int, first: int = 0
+) -> Iterator[Batch]:
+    """Yield batches *first* to *steps* - 1 of *rank*, with *size* samples each. *seed* and *rank*
+    determine all batches, and epoch e passes over the samples of *shard_of(e)*.
+
+    Each pass is reshuffled. A batch may span two passes, so all batches have the same size, and
+    samples differ by at most one in how often they are used.
+    """
+    passes = orders(shard_of, seed, rank)
+    order = torch.from_numpy(next(passes))
     start = 0
     for step in range(steps):
         if start + size > len(order):
-            order = torch.cat([order[start:], torch.from_numpy(rng.permutation(shard))])
+            order = torch.cat([order[start:], torch.from_numpy(next(passes))])
             start = 0
         chosen = order[start : start + size]
         start += size

@@ -18,6 +18,7 @@ from torch import Tensor, nn
 from simcluster.errors import Problem, raise_all
 from simcluster.workloads.models.bpe import BYTES
 from simcluster.workloads.models.text import cut, read_text, read_tokens
+from simcluster.workloads.models.token_file import read_file_tokens, vocabulary_of
 from simcluster.workloads.models.transformer import GPT, GptShape
 from simcluster.workloads.optimizers import PositiveFinite, named_optimizer
 from simcluster.workloads.workload import Workload
@@ -25,6 +26,8 @@ from simcluster.workloads.workload import Workload
 Size = Literal["tiny", "125m", "350m", "1.3b", "2.7b", "6.7b", "7b", "13b", "70b", "175b"]
 
 TOKENS = 512
+LEARNT = ("bytes", "bpe")
+"""The tokenizers that need no file."""
 MOST_HELD_OUT = 2**24
 """The maximum number of outputs of the model for all held-out windows together, which take 64
 MB.
@@ -78,7 +81,7 @@ def gpt(
     momentum: Annotated[NonNegativeFloat, Field(lt=1)] = 0.0,
     optimizer: Literal["sgd", "adamw"] = "adamw",
     clip_norm: PositiveFinite | None = 1.0,
-    tokenizer: Literal["bytes", "bpe"] = "bytes",
+    tokenizer: Literal["bytes", "bpe"] | str = "bytes",
     data: str | None = None,
 ) -> Workload:
     """Return a workload that trains a GPT of a named *size* (tiny, 125m, 1.3b, 7b, 70b, ...) on the
@@ -89,8 +92,9 @@ def gpt(
     is set, and setting *width* makes the feed-forward layers 4 times as wide unless *feed_forward*
     is set. *tied*: whether the output layer shares the embedding's weights; by default, the size
     decides. *batch_size* is the number of windows of *context* tokens per rank. *tokenizer*:
-    `bytes`, or `bpe`, which learns *vocabulary* tokens (512 if the size's vocabulary is bytes) from
-    the training text; the loss is then per token. *data* is the path of a text file; the default is
+    `bytes`; `bpe`, which learns *vocabulary* tokens (512 if the size's vocabulary is bytes) from the
+    training text; or the path of a tokenizer.json, whose tokens must fit into the vocabulary. The
+    loss is per byte or token. *data* is the path of a text file; the default is
     a public-domain text of 600 kB in the package, which consists of prose and C. The last tenth of
     the text is held out. Raise UsageError for settings that contradict each other and for a text
     that is too short.
@@ -101,7 +105,10 @@ def gpt(
     )  # fmt: skip
     make_optimizer = named_optimizer(optimizer, learning_rate, momentum)
     most_held_out = max(1, MOST_HELD_OUT // (shape.context * shape.vocabulary))
-    text = read_text(data) if tokenizer == "bytes" else read_tokens(data, shape.vocabulary)
+    if tokenizer in LEARNT:
+        text = read_text(data) if tokenizer == "bytes" else read_tokens(data, shape.vocabulary)
+    else:
+        text = read_file_tokens(data, tokenizer)
     train, test = cut(text, shape.context, most_held_out, "bytes" if tokenizer == "bytes" else "tokens")
     return Workload(
         name="gpt",
@@ -118,20 +125,24 @@ def gpt(
     )
 
 
-def shape_of(size: Size, tokenizer: Literal["bytes", "bpe"], **changes: int | None) -> GptShape:
+def shape_of(size: Size, tokenizer: str, **changes: int | None) -> GptShape:
     """Return the shape of *size* with all *changes* that are not None.
 
-    Raise UsageError if *heads* does not divide *width*, or *kv_heads* does not divide *heads*.
+    Raise UsageError if *heads* does not divide *width*, if *kv_heads* does not divide *heads*, or if
+    the tokens of a tokenizer's file do not fit into the vocabulary.
     """
     given = {name: value for name, value in changes.items() if value is not None}
-    if tokenizer == "bpe" and SIZES[size].vocabulary == BYTES:
-        given.setdefault("vocabulary", TOKENS)
+    tokens = 0 if tokenizer in LEARNT else vocabulary_of(tokenizer)
+    if tokenizer != "bytes" and SIZES[size].vocabulary == BYTES:
+        given.setdefault("vocabulary", tokens or TOKENS)
     if "heads" in given:
         given.setdefault("kv_heads", given["heads"])
     if "width" in given:
         given.setdefault("feed_forward", 4 * given["width"])
     shape = replace(SIZES[size], **given)  # type: ignore[arg-type]
     problems = []
+    if shape.vocabulary < tokens:
+        problems.append(Problem("vocabulary", repr(shape.vocabulary), f"at least {tokens}, the tokens of {tokenizer}"))
     if shape.width % shape.heads:
         problems.append(Problem("width", repr(shape.width), f"a multiple of the {shape.heads} heads"))
     if shape.heads % shape.kv_heads:

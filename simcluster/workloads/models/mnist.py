@@ -1,5 +1,5 @@
-"""Handwritten digits (5,000 from the package or all 70,000 from a directory), and a small network
-that classifies them.
+"""Handwritten digits (5,000 from the package or all 70,000 from a directory), and two networks that
+classify them.
 """
 
 from __future__ import annotations
@@ -13,9 +13,10 @@ import torch
 from pydantic import Field, NonNegativeFloat, PositiveInt
 from torch import nn
 
-from simcluster.workloads.data.partition import Partition, dirichlet, iid
+from simcluster.workloads.data.partition import Tail, named_partition
 from simcluster.workloads.data.samples import Samples
 from simcluster.workloads.models.idx import Bytes, read_mnist_folder
+from simcluster.workloads.models.image_folder import has_classes, read_image_folder
 from simcluster.workloads.optimizers import PositiveFinite, named_optimizer
 from simcluster.workloads.workload import Workload
 
@@ -35,22 +36,24 @@ def mnist_mlp(
     momentum: Annotated[NonNegativeFloat, Field(lt=1)] = 0.0,
     optimizer: Literal["sgd", "adamw"] = "sgd",
     clip_norm: PositiveFinite | None = None,
-    partition: Literal["iid", "dirichlet"] = "iid",
+    partition: Literal["iid", "redeal", "dirichlet"] = "iid",
     alpha: PositiveFinite = 0.5,
+    tail: Tail = "keep",
     data: str | None = None,
 ) -> Workload:
     """Return a workload that trains a network for handwritten digits, with 784 inputs, *hidden*
     ReLU units and 10 outputs, by cross entropy.
 
-    *batch_size* is the number of images per rank. *partition*: "dirichlet" deals each class to the
-    ranks in proportions drawn from Dirichlet(*alpha*); every shard then has at least *batch_size*
-    images. *data* is a directory with MNIST's IDX files (60,000 training images and 10,000 held
-    out); without it, 4,000 of the package's 5,000 images are used for training and 1,000 are held
-    out, 100 of each class. Raise UsageError for settings out of range and for files that are not
-    MNIST's.
+    *batch_size* is the number of images per rank. *partition*: "redeal" deals the images to the
+    ranks again in each epoch; "dirichlet" deals each class to the ranks in proportions drawn from
+    Dirichlet(*alpha*), and every shard then has at least *batch_size* images. *tail*: "pad" and
+    "drop" make shards equal in size, by repeating or by leaving out a few images in each epoch.
+    *data* is a directory with MNIST's IDX files (60,000 training images and 10,000 held out), or
+    with images in a directory for each class; without it, 4,000 of the package's 5,000 images are
+    used for training and 1,000 are held out, 100 of each class. Raise UsageError for settings out
+    of range and for files that do not fit.
     """
     train, test = load_mnist(data)
-    deal: Partition = iid if partition == "iid" else partial(dirichlet, alpha=alpha, at_least=batch_size)
     return Workload(
         name="mnist_mlp",
         weights_bytes=4 * ((PIXELS + 1) * hidden + (hidden + 1) * CLASSES),
@@ -61,9 +64,56 @@ def mnist_mlp(
         test=test,
         batch_size=batch_size,
         optimizer=named_optimizer(optimizer, learning_rate, momentum),
-        partition=deal,
+        partition=named_partition(partition, tail, alpha, batch_size),
         clip_norm=clip_norm,
     )
+
+
+def mnist_cnn(
+    *,
+    channels: PositiveInt = 16,
+    batch_size: PositiveInt = 32,
+    learning_rate: PositiveFinite = 0.02,
+    momentum: Annotated[NonNegativeFloat, Field(lt=1)] = 0.9,
+    optimizer: Literal["sgd", "adamw"] = "sgd",
+    clip_norm: PositiveFinite | None = None,
+    partition: Literal["iid", "redeal", "dirichlet"] = "iid",
+    alpha: PositiveFinite = 0.5,
+    tail: Tail = "keep",
+    data: str | None = None,
+) -> Workload:
+    """Return a workload that trains a convolutional network for handwritten digits, by cross
+    entropy.
+
+    It has two layers of 5x5 convolutions with *channels* and twice as many channels, each with ReLU
+    and 2x2 max pooling, then 10 outputs (after LeCun et al. 1998). The other settings are those of
+    `mnist_mlp`. Raise UsageError for settings out of range and for files that do not fit.
+    """
+    train, test = load_mnist(data)
+    weights = 26 * channels + (25 * channels + 1) * 2 * channels + (32 * channels + 1) * CLASSES
+    return Workload(
+        name="mnist_cnn",
+        weights_bytes=4 * weights,
+        value_free=True,
+        model=partial(_convolutions, channels),
+        loss=nn.functional.cross_entropy,
+        train=train,
+        test=test,
+        batch_size=batch_size,
+        optimizer=named_optimizer(optimizer, learning_rate, momentum),
+        partition=named_partition(partition, tail, alpha, batch_size),
+        clip_norm=clip_norm,
+    )
+
+
+def _convolutions(channels: int) -> nn.Sequential:
+    """Return the network of `mnist_cnn`: 28x28 pixels become 12x12 and then 4x4."""
+    return nn.Sequential(
+        nn.Unflatten(1, (1, 28, 28)),
+        nn.Conv2d(1, channels, 5), nn.ReLU(), nn.MaxPool2d(2),
+        nn.Conv2d(channels, 2 * channels, 5), nn.ReLU(), nn.MaxPool2d(2),
+        nn.Flatten(), nn.Linear(2 * channels * 4 * 4, CLASSES),
+    )  # fmt: skip
 
 
 @lru_cache(maxsize=2)
@@ -76,7 +126,8 @@ def load_mnist(folder: str | None = None) -> tuple[Samples, Samples]:
     is held out. The images are sorted by class, so 100 of each class are held out.
     """
     if folder is not None:
-        images, labels, test_images, test_labels = read_mnist_folder(Path(folder))
+        reader = read_image_folder if has_classes(Path(folder)) else read_mnist_folder
+        images, labels, test_images, test_labels = reader(Path(folder))
         return _samples(images, labels), _samples(test_images, test_labels)
     with np.load(EMBEDDED, allow_pickle=False) as archive:
         images, labels = archive["images"], archive["labels"]

@@ -12,7 +12,7 @@ import torch
 from simcluster.lab.verify.subject import Subject
 from simcluster.lab.verify.verdict import expect, listed
 from simcluster.workloads import Batch, Samples, Workload, quadratic
-from simcluster.workloads.data.partition import Indices
+from simcluster.workloads.data.partition import Indices, deals_each_epoch, dealt_samples, tail_of
 
 LOOKED_AT = 1024
 """Limit on the number of samples that the check distributes to the ranks."""
@@ -26,32 +26,56 @@ def shards(subject: Subject) -> str:
         wrong = _uneven_steps(size) or _ledger(model, size, subject.seed)
         expect(not wrong, f"N = {size}: {wrong}")
     told = f"each of {len(model.train_samples)} samples is on one rank; equally many batches on every rank"
+    if deals_each_epoch(model.partition) or tail_of(model.partition) != "keep":
+        told = f"{len(model.train_samples)} samples are dealt as the partition says; equally many batches on every rank"
     return f"N = {listed(subject.several)}: {told}"
 
 
 def _ledger(model: Workload, size: int, seed: int) -> str:
-    """Describe a batch of a wrong size, or samples on several ranks or none; "" if all is well."""
-    owners: Counter[bytes] = Counter()
+    """Describe a batch of a wrong size, samples on several ranks or none, or a deal that a resumed
+    rank would not repeat; "" if all is well.
+
+    If the samples are dealt again each epoch, the first two epochs count.
+    """
+    samples, epochs = len(model.train_samples), 2 if deals_each_epoch(model.partition) else 1
+    drawn: list[list[bytes]] = []
     for rank in range(size):
         shard_size = model.replica(rank, size, seed, 1).shard_size
-        seen: set[bytes] = set()
-        for batch in model.replica(rank, size, seed, -(-shard_size // model.batch_size)).batches():
-            if len(batch) != model.batch_size:
-                return f"rank {rank} has a batch of {len(batch)}, not of {model.batch_size}"
-            seen |= _kinds(batch)
-        owners.update(seen)
-    shared = sum(count > 1 for count in owners.values())
-    kinds = _kinds(model.train_samples)
-    if shared and len(kinds) == len(model.train_samples):
-        return f"{shared} samples are on more than one rank"
-    if missing := len(kinds - owners.keys()):
-        return f"{missing} of {len(kinds)} samples are on no rank"
+        steps = -(-epochs * shard_size // model.batch_size)
+        batches = list(model.replica(rank, size, seed, steps).batches())
+        if odd := next((batch for batch in batches if len(batch) != model.batch_size), None):
+            return f"rank {rank} has a batch of {len(odd)}, not of {model.batch_size}"
+        kinds = [_kinds(batch) for batch in batches]
+        late = steps - 1
+        if [_kinds(batch) for batch in model.replica(rank, size, seed, steps).batches(late)] != kinds[late:]:
+            return f"rank {rank} draws other samples in its batch {late} if it resumes there"
+        drawn.append([kind for batch in kinds for kind in batch][: epochs * shard_size])
+    passes = [[set(own[at * len(own) // epochs :][: len(own) // epochs]) for own in drawn] for at in range(epochs)]
+    dealt = dealt_samples(samples, size, tail_of(model.partition))
+    wrong_passes = (_wrong_pass(owners, model.train_samples, dealt) for owners in passes)
+    if wrong := next(filter(None, wrong_passes), ""):
+        return wrong
+    if size > 1 and epochs > 1 and passes[0] == passes[1]:
+        return "every rank has the samples of the epoch before, though they are dealt again"
     return ""
 
 
-def _kinds(samples: Samples | Batch) -> set[bytes]:
-    """Return the distinct samples, each as bytes."""
-    return {b"".join(part.numpy().tobytes() for part in parts) for parts in zip(*samples.tensors, strict=True)}
+def _wrong_pass(owned: list[set[bytes]], samples: Samples, dealt: int) -> str:
+    """Describe samples that are on several of the ranks or on none in one epoch, which deals
+    *dealt* samples; *owned* are the samples of each rank. Return "" if all is well.
+    """
+    owners = Counter(kind for own in owned for kind in own)
+    kinds = set(_kinds(samples))
+    shared = sum(count > 1 for count in owners.values())
+    if shared > max(0, dealt - len(samples)) and len(kinds) == len(samples):
+        return f"{shared} samples are on more than one rank"
+    missing = len(kinds - owners.keys())
+    return f"{missing} of {len(kinds)} samples are on no rank" if missing > max(0, len(samples) - dealt) else ""
+
+
+def _kinds(samples: Samples | Batch) -> list[bytes]:
+    """Return each of *samples* as bytes."""
+    return [b"".join(part.numpy().tobytes() for part in parts) for parts in zip(*samples.tensors, strict=True)]
 
 
 def _uneven_steps(size: int) -> str:

@@ -56,6 +56,8 @@ def test_five_ranks_worth_of_batches_teach_the_digits():
         {"clip_norm": 0.01},
         {"partition": "dirichlet"},
         {"partition": "dirichlet", "alpha": 0.05},
+        {"tail": "pad"},
+        {"tail": "drop"},
     ],
 )
 def test_every_setting_changes_what_is_trained(setting):
@@ -86,6 +88,7 @@ def test_a_learning_rate_that_is_not_a_number_is_refused():
 
 def test_the_table_names_each_workload_by_its_function():
     assert {name: function.__name__ for name, function in WORKLOADS.items()} == {
+        "mnist_cnn": "mnist_cnn",
         "mnist_mlp": "mnist_mlp",
         "gpt": "gpt",
         "quadratic": "quadratic",
