@@ -59,9 +59,9 @@ ARITHMETIC = [
     ),
     Mutant(
         "5", "the asynchronous server's optimizer steps twice per push", EDP,
-        "                    await node.compute(replica.apply, tensors, cost=replica.apply_cost())\n",
-        "                    await node.compute(replica.apply, tensors, cost=replica.apply_cost())\n"
-        "                    await node.compute(replica.apply, tensors, cost=replica.apply_cost())\n",
+        "                    await node.compute(replica.apply, tensors, 1, of, cost=replica.apply_cost())\n",
+        "                    await node.compute(replica.apply, tensors, 1, of, cost=replica.apply_cost())\n"
+        "                    await node.compute(replica.apply, tensors, 1, of, cost=replica.apply_cost())\n",
         "edp", "alone",
     ),
     Mutant(

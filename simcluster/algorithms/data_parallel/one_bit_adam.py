@@ -17,7 +17,7 @@ from pydantic import Field, PositiveFloat, PositiveInt
 from torch import Tensor
 
 from simcluster.algorithms.data_parallel.data_parallel_copies import one_bit_adam_copies
-from simcluster.algorithms.facts import Facts
+from simcluster.algorithms.facts import Facts, always
 from simcluster.algorithms.steps import resumable, steps
 from simcluster.algorithms.timed import cost_of, timed
 from simcluster.collectives import AllReduceSchedule, all_reduce
@@ -28,7 +28,11 @@ from simcluster.workloads import Replica
 Decay = Annotated[float, Field(ge=0, lt=1)]
 
 
-@Facts(copies=one_bit_adam_copies, stays=lambda _: "each rank keeps a residual of the signs for each of the others")
+@Facts(
+    copies=one_bit_adam_copies,
+    joins=always,
+    stays=lambda _: "each rank keeps a residual of the signs for each of the others",
+)
 async def one_bit_adam(
     node: Transport,
     replica: Replica,
