@@ -195,7 +195,8 @@ class Weights(Progress):
         for name, tensor in given.tensors(places):
             file.put({places[name]: tensor.to(self._trainable[places[name]].dtype)})
         self._deferred.begin_with(file, dict(enumerate(self._trainable)))
-        rest = {name: value for name, value in self._model.state_dict().items() if name not in places}
+        known = self._model.state_dict().items()
+        rest = {name: value for name, value in known if name not in places and is_present(value)}
         load_model(self._model, dict(given.tensors(rest)))
 
     def _load_saved(self, model: Mapping[str, Tensor], optimizer: dict[str, Any]) -> None:
