@@ -186,13 +186,19 @@ def _in_words(module: str, name: str) -> str:
     """
     body = _source(module)
     function = _function(body, name)
-    keywords = zip(function.args.kwonlyargs, function.args.kw_defaults, strict=True)
-    settings = ", ".join(
-        argument.arg if default is None else f"{argument.arg}={_shown(default, body)}" for argument, default in keywords
-    )
+    keywords = [*zip((one.arg for one in function.args.kwonlyargs), function.args.kw_defaults, strict=True)]
+    if any(getattr(decorator, "id", None) == "with_recipe" for decorator in function.decorator_list):
+        keywords += _of_recipe()
+    settings = ", ".join(name if default is None else f"{name}={_shown(default, body)}" for name, default in keywords)
     text = ast.get_docstring(function)
     # Docstrings mark arguments with asterisks, which would only clutter a terminal.
     return f"({settings})  {text.splitlines()[0].replace('*', '')}" if text else f"({settings})"
+
+
+def _of_recipe() -> list[tuple[str, ast.expr | None]]:
+    """Return (setting, default) for the settings that every workload has."""
+    classes = [one for one in _source("simcluster.workloads.recipe") if isinstance(one, ast.ClassDef)]
+    return [(ast.unparse(one.target), one.value) for one in classes[0].body if isinstance(one, ast.AnnAssign)]
 
 
 def _shown(default: ast.expr, body: list[ast.stmt]) -> str:

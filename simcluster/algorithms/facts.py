@@ -98,6 +98,7 @@ class Facts:
     *places*: a function that chooses the ranks of the stages for `order: auto`; None if the
     algorithm has no such setting. Its last argument says whether all ranks must hold a stage.
     *evenly*: why all batches must have the same size; empty if averages are weighted by samples.
+    *joins*: whether every step of an optimizer takes the joined batch of all ranks that train.
     *idle*: whether a rank takes no part; arguments are the rank, the world size and the settings.
     *rests*: whether every rank (except rank 0) that starts with the run does nothing until rank 0
     first sends to it, and ends with rank 0. The simulator then need not start such a rank earlier.
@@ -123,6 +124,7 @@ class Facts:
     apart: Callable[[Settings], int] = lambda settings: int(settings.get("staleness", 0))
     places: Callable[[Replica, Settings, Topology, bool], Sequence[int]] | None = None
     evenly: Callable[[Settings], str] = lambda settings: "its averages do not weigh by samples (see Facts.evenly)"
+    joins: Callable[[Settings], bool] = never
     idle: Callable[[int, int, Settings], bool] = lambda rank, size, settings: False
     rests: Callable[[Settings], bool] = never
     working: Callable[[int, int, Settings], int] = lambda size, steps, settings: size

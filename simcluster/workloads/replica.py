@@ -33,6 +33,7 @@ from simcluster.workloads.layers.layers import Layer, Layers, check_layered, mod
 from simcluster.workloads.layers.part import ParameterPart
 from simcluster.workloads.layers.tensor_shard import ShardModules, TensorShard, share_of
 from simcluster.workloads.optimizers import learning_rate_of
+from simcluster.workloads.precision import forward_in
 from simcluster.workloads.running import floating_buffers
 from simcluster.workloads.saved import model_state, optimizer_state, training_state
 from simcluster.workloads.steps import differentiate, separate, take_step
@@ -174,7 +175,8 @@ class Replica(Evaluable):
         return borrowed(self._seed, *names, device=self.device, others=others)
 
     def _loss_and_gradients(self, batch: Batch) -> tuple[float, list[Tensor]]:
-        loss, gradients = differentiate(self._model, self._counter.loss, self._trainable, batch)
+        counter = self._counter
+        loss, gradients = differentiate(self._model, counter.loss, self._trainable, batch, counter.precision)
         return loss.item(), separate(gradients)
 
     def try_out(self) -> None:
@@ -187,27 +189,30 @@ class Replica(Evaluable):
             found = "weights without values, on torch's meta device"
             raise UsageError("model", found, "a model made on the CPU; or numerics: none")
         if self._deferred is None:
-            with borrowed(0, device=self.device, others=True):
+            with borrowed(0, device=self.device, others=True), forward_in(self._counter.precision, self.device):
                 self._counter.counted.loss_sums = try_out(self._model, self._counter.loss, self.first_batch())
 
-    def apply(self, gradients: Sequence[Tensor]) -> None:
+    def apply(self, gradients: Sequence[Tensor], batches: int = 1, of: int = 1) -> None:
         """Take one optimizer step with *gradients*, which are in the order of *parameters* and are
         not changed.
+
+        A step of a server without a barrier takes *batches* of the *of* batches that its ranks make
+        per step of theirs: its schedule moves on when there are *of*.
 
         If the workload has a *clip_norm* and the joint Euclidean norm of the gradients exceeds it,
         they are first scaled down to that norm.
         """
         self._check_shapes("gradients", gradients)
-        self._take_step(self._optimizer, self._trainable, gradients, self._counter.clip_norm)
+        self._take_step(self._optimizer, self._trainable, gradients, self._counter.clip_norm, batches, of)
 
     def _take_step(self, optimizer: torch.optim.Optimizer, trainable: list[nn.Parameter], gradients: Sequence[Tensor],
-                   clip_norm: float | None = None) -> None:  # fmt: skip
+                   clip_norm: float | None = None, batches: int = 1, of: int = 1) -> None:  # fmt: skip
         self.note_work("apply")
         self.steps_taken += 1
         self.learning_rate = learning_rate_of(optimizer)
         if self.device != HOST:
             gradients = [gradient.to(self.device) for gradient in gradients]
-        take_step(optimizer, trainable, gradients, clip_norm, self.steps_taken)
+        take_step(optimizer, trainable, gradients, clip_norm, self.steps_taken, batches, of)
 
     def load(self, parameters: Sequence[Tensor]) -> None:
         """Overwrite the weights with *parameters*. Raise ValueError if their number or shapes
@@ -279,14 +284,16 @@ class Replica(Evaluable):
         """
         check_layered(self._counter.loss, self._samples)
         if self._layers is None:
-            self._layers = Layers(self._model, self._trainable, self._counter.loss, self._drawing, self._make_layer)
+            make = partial(self._make_layer, precision=self._counter.precision)
+            self._layers = Layers(self._model, self._trainable, self._counter.loss, self._drawing, make)
         return self._layers
 
-    def _drawing(self, layer: int) -> AbstractContextManager[object]:
+    def _drawing(self, layer: int, *, alike: bool = False) -> AbstractContextManager[object]:
+        """Return a context that lends the generators to *layer*; if *alike*, all ranks draw the same."""
         if self._counter.counted.draws is False:
             return nullcontext()
         runs = self._layer_runs[layer] = self._layer_runs.get(layer, -1) + 1
-        return self._lent("layers", str(self._rank), f"{layer}/{runs}")
+        return self._lent("layers", "all" if alike else str(self._rank), f"{layer}/{runs}")
 
     def tensor_shard(self) -> TensorShard:
         """Return this rank's tensor-parallel shard of the model. See
@@ -317,7 +324,8 @@ class Replica(Evaluable):
 
     def _shard_of(self, share: ShardModules, part: ParameterPart, size: int) -> TensorShard:
         costs, held = partial(self._counter.shares, size=size), partial(self._counter.held_by_share, size=size)
-        return TensorShard(share, size, part, costs, held, self._counter.loss, self._drawing, self._make_layer)
+        make = partial(self._make_layer, precision=self._counter.precision)
+        return TensorShard(share, size, part, costs, held, self._counter.loss, self._drawing, make)
 
     def layer_costs(self, batch: Batch) -> list[LayerCost]:
         """Return the cost of each layer for *batch*, which may be a micro-batch. It is counted once

@@ -20,13 +20,19 @@ Made = torch.optim.Optimizer | tuple[torch.optim.Optimizer, LRScheduler]
 MakeSchedule = Callable[[torch.optim.Optimizer], LRScheduler]
 
 _SCHEDULER = "_simcluster_scheduler"
+_TAKEN = "simcluster_batches_taken"
 
 
-def with_schedule(make: Callable[[list[nn.Parameter]], Made], schedule: MakeSchedule | None = None) -> MakeOptimizer:
+def with_schedule(
+    make: Callable[[list[nn.Parameter]], Made],
+    schedule: MakeSchedule | None = None,
+    prepare: Callable[..., object] = lambda optimizer, *, has_scheduler: None,
+) -> MakeOptimizer:
     """Return a factory of the optimizers that *make* returns, each with its scheduler if there is
     one. The scheduler is stepped after each step of the optimizer.
 
     The scheduler comes from *schedule*, or from *make* itself if it returns (optimizer, scheduler).
+    *prepare* changes the settings of an optimizer before *schedule* reads its rate.
     The factory raises UsageError if *make* returns neither an optimizer nor (optimizer, scheduler),
     if there are two schedulers, or if the scheduler is unsuitable: not one of torch's, one that
     needs a held-out loss, or one of another optimizer.
@@ -42,6 +48,7 @@ def with_schedule(make: Callable[[list[nn.Parameter]], Made], schedule: MakeSche
             what = "None" if optimizer is None else f"a {type(optimizer).__name__}"
             expected = "a torch optimizer, or (optimizer, scheduler)"
             raise UsageError("optimizer", f"a function that returns {what}", expected)
+        prepare(optimizer, has_scheduler=scheduler is not None)
         if schedule is not None:
             if scheduler is not None:
                 expected = "one of the two: this, or the scheduler that the optimizer's function returns"
@@ -71,12 +78,20 @@ def scheduler_of(optimizer: torch.optim.Optimizer) -> LRScheduler | None:
     return found if isinstance(found, LRScheduler) else None
 
 
-def advance(optimizer: torch.optim.Optimizer) -> None:
+def advance(optimizer: torch.optim.Optimizer, batches: int = 1, of: int = 1) -> None:
     """Step the scheduler of *optimizer*, if it has one. Call this after each step of the
     optimizer.
+
+    If the step took *batches* of the *of* batches of a round, which has one of each rank, the scheduler
+    is stepped when a round is complete: a schedule counts the batches of one rank, not those of all.
     """
-    if (scheduler := scheduler_of(optimizer)) is not None:
+    if (scheduler := scheduler_of(optimizer)) is None:
+        return
+    taken = getattr(scheduler, _TAKEN, 0) + batches
+    for _ in range(taken // of):
         scheduler.step()
+    if of > 1:  # kept in the scheduler, so that checkpoints have it
+        setattr(scheduler, _TAKEN, taken % of)
 
 
 def schedule_state(optimizer: torch.optim.Optimizer) -> dict[str, Any] | None:

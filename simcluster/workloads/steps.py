@@ -15,6 +15,7 @@ from torch import Tensor, nn
 from simcluster.errors import UsageError
 from simcluster.workloads.data.samples import Batch
 from simcluster.workloads.optimizers import MakeOptimizer, explain_overflow
+from simcluster.workloads.precision import Precision, forward_in
 from simcluster.workloads.schedules import advance
 
 Loss = Callable[[Any, Tensor], Tensor]
@@ -71,13 +72,15 @@ def loss_of(loss: Loss, outputs: Any, targets: Tensor) -> Tensor:
 
 
 def differentiate(
-    model: nn.Module, loss_function: Loss, parameters: list[nn.Parameter], batch: Batch
+    model: nn.Module, loss_function: Loss, parameters: list[nn.Parameter], batch: Batch, precision: Precision = "f32"
 ) -> tuple[Tensor, Sequence[Tensor]]:
     """Return (the loss of *batch*, its gradients with respect to *parameters*).
 
     The gradients may share memory. See `separate`.
     """
-    loss = loss_of(loss_function, outputs_of(model, batch.inputs), batch.targets)
+    with forward_in(precision, parameters[0].device):
+        outputs = outputs_of(model, batch.inputs)
+    loss = loss_of(loss_function, outputs, batch.targets)
     return loss, torch.autograd.grad(loss, parameters, allow_unused=True, materialize_grads=True)
 
 
@@ -99,11 +102,15 @@ def take_step(
     gradients: Sequence[Tensor],
     clip_norm: float | None,
     step: int = 1,
+    batches: int = 1,
+    of: int = 1,
 ) -> None:
     """Take one step of *optimizer* with *gradients*, scaled down to *clip_norm* if their joint norm
     exceeds it.
 
-    *step* is the number of this step, for errors. Raise OverflowError if a setting exceeds the
+    *step* is the number of this step, for errors. *batches* and *of* are those of `advance`.
+
+    Raise OverflowError if a setting exceeds the
     range of the parameters' dtype.
     """
     if clip_norm is not None:
@@ -115,7 +122,7 @@ def take_step(
     except RuntimeError as error:
         explain_overflow(error, optimizer, parameters, step)
         raise
-    advance(optimizer)
+    advance(optimizer, batches, of)
     for parameter in parameters:
         parameter.grad = None
 

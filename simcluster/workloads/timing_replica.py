@@ -109,7 +109,7 @@ class TimingReplica(Replica):
     def _step_cost(self) -> Cost:
         return super().apply_cost()
 
-    def apply(self, gradients: Sequence[Tensor]) -> None:
+    def apply(self, gradients: Sequence[Tensor], batches: int = 1, of: int = 1) -> None:
         self.note_work("apply")
         self._check_shapes("gradients", gradients)
         self._stepped = True

@@ -16,6 +16,7 @@ from torch import Tensor, nn
 from simcluster.compute import HOST
 from simcluster.process.memory import note_freed
 from simcluster.workloads.initial.deferred import DeferredModel, allocate, is_present
+from simcluster.workloads.initial.given_weights import GivenWeights
 from simcluster.workloads.optimizers import MakeOptimizer
 from simcluster.workloads.progress.progress import Progress
 from simcluster.workloads.saved import load_model, load_optimizer
@@ -185,6 +186,18 @@ class Weights(Progress):
         if self._gathered is not None:
             return weights_sha256(self.names, self._gathered.tensors())
         return weights_sha256(self.names, (self.initial([place])[0] for place in range(len(self.names))))
+
+    def begin_with(self, given: GivenWeights) -> None:
+        """Begin with the weights *given*, in a model that is held in parts."""
+        assert self._deferred is not None
+        places = {name: place for place, name in enumerate(self.names)}
+        file = WeightsFile(self.names, self.shapes)
+        for name, tensor in given.tensors(places):
+            file.put({places[name]: tensor.to(self._trainable[places[name]].dtype)})
+        self._deferred.begin_with(file, dict(enumerate(self._trainable)))
+        known = self._model.state_dict().items()
+        rest = {name: value for name, value in known if name not in places and is_present(value)}
+        load_model(self._model, dict(given.tensors(rest)))
 
     def _load_saved(self, model: Mapping[str, Tensor], optimizer: dict[str, Any]) -> None:
         """Load *model* and *optimizer*, which `model_state` and `optimizer_state` returned.

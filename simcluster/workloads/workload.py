@@ -21,7 +21,7 @@ import weakref
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
 from functools import cached_property, partial
-from typing import Literal
+from typing import Any, Literal
 
 import torch
 from torch import nn
@@ -43,7 +43,10 @@ from simcluster.workloads.data.samples import Batch, BatchSizes, Samples
 from simcluster.workloads.data.shards import shards_for
 from simcluster.workloads.global_rng import borrowed
 from simcluster.workloads.initial.deferred import DeferredModel
+from simcluster.workloads.initial.given_weights import GivenWeights
 from simcluster.workloads.optimizers import MakeOptimizer
+from simcluster.workloads.precision import loss_in_f32
+from simcluster.workloads.recipe import NO_RECIPE, TrainingRecipe
 from simcluster.workloads.replica import Replica
 from simcluster.workloads.schedules import Made, MakeSchedule, with_schedule
 from simcluster.workloads.steps import Loss, own_loss
@@ -72,6 +75,8 @@ class Workload:
     - *optimizer*: a function from a list of parameters to a torch optimizer, such as `sgd(0.1)` or
       `adamw(0.001)`, or to (optimizer, scheduler). *schedule*: a function from that optimizer to a
       scheduler. The scheduler is stepped after each step of the optimizer.
+    - *recipe*: the rest of the training: a schedule by name, weight decay, dropout, precision and initial
+      weights: see TrainingRecipe. The block `workload` of an experiment may set each of these.
     - *batch_size*: the number of samples per step on each rank. *batch_sizes*: these numbers by
       rank if they differ; *batch_size* is then their greatest common divisor, and shards are in
       proportion to them: see `shards_for`.
@@ -102,6 +107,9 @@ class Workload:
     batch_sizes: tuple[int, ...] = ()
     schedule: MakeSchedule | None = None
     value_free: bool = False
+    recipe: TrainingRecipe = NO_RECIPE
+    joins: int | None = None
+    """The number of batches that a step joins, for *recipe.scale*; None is one for each rank."""
     # All replicas share the following: a simulator makes hundreds of replicas in one process.
     _shards: dict[tuple[int, int, int], list[Indices]] = field(default_factory=dict, init=False, repr=False)
     _counted: WorkloadFacts = field(default_factory=WorkloadFacts, init=False, repr=False)
@@ -117,6 +125,8 @@ class Workload:
         if isinstance(self.loss, type) and issubclass(self.loss, nn.Module):
             object.__setattr__(self, "loss", made_loss(self.loss))
         problems = wrong_parts(self.model, self.loss, self.optimizer, self.schedule)
+        if self.schedule is not None and self.recipe.schedule != "constant":
+            problems.append(Problem("workload.schedule", "a second schedule", "the workload's own, or this one"))
         if self.batch_size < 1:
             problems.append(Problem("batch_size", repr(self.batch_size), "at least 1"))
         if self.clip_norm is not None and not 0 < self.clip_norm < math.inf:
@@ -136,10 +146,24 @@ class Workload:
 
         Data that has already been read or dealt to ranks is reused.
         """
-        if self.name:
-            return self
+        return self if self.name else self._twin(name=name, tried=self.tried)
+
+    def with_recipe(self, given: Mapping[str, Any]) -> Workload:
+        """Return this workload with those settings of its recipe that are in *given* and not the
+        defaults.
+        """
+        recipe = self.recipe.changed(given)
+        if self.schedule is not None and recipe.schedule != "constant":
+            raise UsageError("workload.schedule", "a second schedule", "the workload's own, or this one")
+        return self if recipe == self.recipe else self._twin(recipe=recipe)
+
+    def joining(self, batches: int) -> Workload:
+        """Return this workload with a step that joins this number of batches."""
+        return self._twin(joins=batches)
+
+    def _twin(self, **changes: Any) -> Workload:
         twin = copy.copy(self)
-        twin.__dict__.update(name=name, _counted=WorkloadFacts(), _sketches={}, tried=self.tried)
+        twin.__dict__.update({"_counted": WorkloadFacts(), "_sketches": {}, "tried": {}, **changes})
         return twin
 
     def in_memory(self) -> Workload:
@@ -205,19 +229,33 @@ class Workload:
         """Hashes of the training samples and of the held-out samples, for comparisons between
         processes.
         """
-        return [part.digest() for part in (self.train_samples, self.test_samples) if part is not None]
+        data = [part.digest() for part in (self.train_samples, self.test_samples) if part is not None]
+        return [*data, *([self.given_weights.digest()] if self.given_weights is not None else [])]
 
     @cached_property
-    def make_optimizer(self) -> MakeOptimizer:
-        """The factory of optimizers, each with its scheduler if there is one."""
-        return with_schedule(self.optimizer, self.schedule)
+    def given_weights(self) -> GivenWeights | None:
+        """The file with the initial weights, if the recipe names one."""
+        return None if self.recipe.weights is None else GivenWeights(self.recipe.weights)
 
-    @property
-    def loss_function(self) -> Loss:
-        """The function *loss*, or if it is None, a function that reads the loss from the model's
-        outputs.
+    def make_optimizer(self, size: int = 1, steps: int | None = None) -> MakeOptimizer:
+        """Return the factory of optimizers, each with its scheduler if there is one, for a run of
+        *steps* steps on *size* ranks.
         """
-        return own_loss if self.loss is None else self.loss
+        schedule = self.schedule or self.recipe.make_schedule(steps)
+        return with_schedule(self.optimizer, schedule, partial(self.recipe.prepare, batches=self.joins or size))
+
+    def made_model(self) -> nn.Module:
+        """Return a new model, with the dropout of the recipe."""
+        return self.recipe.of_model(self.model)
+
+    @cached_property
+    def loss_function(self) -> Loss:
+        """The function *loss*, in float32, or if it is None, a function that reads the loss from the
+        model's outputs.
+        """
+        if self.loss is None:
+            return own_loss
+        return loss_in_f32(self.loss) if self.recipe.precision == "bf16" else self.loss
 
     @property
     def sketch(self) -> Sketch:
@@ -235,15 +273,19 @@ class Workload:
         """Return the sketch for batches of up to *samples* samples."""
         kind = SmallSketch if self.is_small(samples) else Sketch
         if kind not in self._sketches:
-            making = self.model, self.loss_function, self.make_optimizer
+            making = self.made_model, self.loss_function, self.make_optimizer(), self.clip_norm
             with borrowed(0, others=True):
-                self._sketches[kind] = kind(*making, self.clip_norm, self.name, WorkloadFacts(draws=False))
+                self._sketches[kind] = kind(*making, self._kind, WorkloadFacts(draws=False), self.recipe.precision)
         return self._sketches[kind]
 
-    def _counter(self, seed: int) -> Counter:
-        make_model = partial(self._initial_model, seed)
-        making = make_model, self.loss_function, self.make_optimizer
-        return Counter(*making, self.clip_norm, self.name, self._counted)
+    def _counter(self, seed: int, size: int = 1, steps: int | None = None) -> Counter:
+        making = partial(self._initial_model, seed), self.loss_function, self.make_optimizer(size, steps)
+        return Counter(*making, self.clip_norm, self._kind, self._counted, self.recipe.precision)
+
+    @property
+    def _kind(self) -> str:
+        """The name of this workload's work in a profile, which is measured in float32."""
+        return self.name and self.name + (".bf16" if self.recipe.precision == "bf16" else "")
 
     @property
     def loss_sums(self) -> bool:
@@ -292,29 +334,42 @@ class Workload:
         """
         if not 0 <= rank < size:
             raise ValueError(f"rank {rank} of {size}")
+        steps = self._steps(size, steps, epochs)
         if numerics == "none":
-            steps = self._steps(size, steps, epochs)
             sizes = self.sizes(size)
             # Pipelines compute a batch that joins those of all ranks.
             sketch = self._sketch(sizes.total)
+            self._check_recipe(sketch.model, size, steps)
             return TimingReplica(sketch, self.train_samples, self.test_samples, sizes, steps, rank)
         if any(tensor.is_meta for tensor in self.train_samples.tensors):
             raise UsageError("train", "tensors without values", "values, or numerics: none")
-        counter, deferred = self._counter(seed), None
+        counter, deferred = self._counter(seed, size, steps), None
         if in_parts:
-            counter, deferred = self._in_parts(counter, device, rehearses)
-        return Replica(
+            counter, deferred = self._in_parts(counter, seed, device, rehearses)
+        replica = Replica(
             counter=counter,
             deferred=deferred,
             train=self.stream or self.train_samples,
             shards=partial(self.shards, size, seed),
             test=self.test_samples,
             batch_sizes=self.sizes(size),
-            steps=self._steps(size, steps, epochs),
+            steps=steps,
             seed=seed,
             rank=rank,
             device=device,
         )
+        if deferred is not None:
+            self._check_recipe(deferred.model, size, steps)
+            if self.given_weights is not None:
+                replica.begin_with(self.given_weights)
+        return replica
+
+    def _check_recipe(self, model: nn.Module, size: int, steps: int) -> None:
+        """Raise UsageError if the recipe does not fit *model*, which has no values, or the run."""
+        if self.recipe != NO_RECIPE:
+            self.make_optimizer(size, steps)([nn.Parameter(torch.zeros(1))])
+        if self.given_weights is not None:
+            self.given_weights.check(model)
 
     def _a_batch(self) -> Batch:
         # Clone: a slice would share the storage of all samples, so the bytes of all samples would
@@ -322,11 +377,14 @@ class Workload:
         train, largest = self.train_samples, max(self.batch_sizes, default=self.batch_size)
         return Batch(*train.each(lambda tensor: tensor[:largest].clone()))
 
-    def _in_parts(self, whole: Counter, device: torch.device, alike: bool) -> tuple[Counter, DeferredModel | None]:
+    def _in_parts(
+        self, whole: Counter, seed: int, device: torch.device, alike: bool
+    ) -> tuple[Counter, DeferredModel | None]:
         """Return (counter, model) of a replica held in parts, or (*whole*, None) if the model
         cannot be separated.
         """
         own = {each.name: getattr(whole, each.name) for each in fields(Counter)}
+        own["make_model"] = partial(self._initial_model, seed, loads=False)
         counter = CounterInParts(**own, sketch=lambda: self.sketch)
         if not counter.fits(self._a_batch()):
             return whole, None
@@ -353,13 +411,15 @@ class Workload:
             self._shards[size, seed, epoch] = found
         return found
 
-    def _initial_model(self, seed: int) -> nn.Module:
+    def _initial_model(self, seed: int, *, loads: bool = True) -> nn.Module:
         with borrowed(seed, "weights", others=True):
-            made = self.model()
+            made = self.made_model()
         if any(last() is made for last in self._last):
             expected = "a new one in each call: each rank has its own"
             raise UsageError("model", "a function that returns the same model again", expected)
         self._last[:] = [weakref.ref(made)] if isinstance(made, nn.Module) else []
+        if loads and self.given_weights is not None:
+            self.given_weights.load_into(made)
         return made
 
     def _steps(self, size: int, steps: int | None, epochs: float | None) -> int:

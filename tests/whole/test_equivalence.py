@@ -21,6 +21,15 @@ SYNCHRONOUS: list[dict[str, Any]] = [
 ]
 WORKLOADS: list[dict[str, Any]] = [
     {"optimizer": "adamw", "learning_rate": 0.001},
+    {
+        "optimizer": "adamw",
+        "learning_rate": 0.001,
+        "scale": "sqrt",
+        "weight_decay": 0.1,
+        "dropout": 0.2,
+        "precision": "bf16",
+        "schedule": {"kind": "cosine", "warmup_steps": 3, "min_learning_rate": 0.0001},
+    },
     {"momentum": 0.9, "learning_rate": 0.02, "partition": "dirichlet", "alpha": 0.3, "clip_norm": 1.0},
 ]
 

@@ -27,7 +27,8 @@ ZERO_SUMS, ACCUMULATOR = REDUCED + "zero_sums.py", REDUCED + "accumulator.py"
 ARITHMETIC = [
     Mutant(
         "1", "no common seed and no broadcast: gradients taken at different points are averaged", WORKLOAD,
-        "counter, deferred = self._counter(seed), None", "counter, deferred = self._counter(seed + rank), None",
+        "counter, deferred = self._counter(seed, size, steps), None",
+        "counter, deferred = self._counter(seed + rank, size, steps), None",
         "all_reduce_dp", "agree",
     ),
     Mutant(
@@ -60,9 +61,9 @@ ARITHMETIC = [
     ),
     Mutant(
         "5", "the asynchronous server's optimizer steps twice per push", EDP,
-        "                    await node.compute(replica.apply, tensors, cost=replica.apply_cost())\n",
-        "                    await node.compute(replica.apply, tensors, cost=replica.apply_cost())\n"
-        "                    await node.compute(replica.apply, tensors, cost=replica.apply_cost())\n",
+        "                    await node.compute(replica.apply, tensors, 1, of, cost=replica.apply_cost())\n",
+        "                    await node.compute(replica.apply, tensors, 1, of, cost=replica.apply_cost())\n"
+        "                    await node.compute(replica.apply, tensors, 1, of, cost=replica.apply_cost())\n",
         "edp", "alone",
     ),
     Mutant(
@@ -254,8 +255,8 @@ RANKS_AND_DATA = [
     ),
     Mutant(
         "26", "as many steps as the rank's shard has batches: synchronous algorithms hang at the tail", WORKLOAD,
-        "            steps=self._steps(size, steps, epochs),\n            seed",
-        "            steps=steps or len(self.shards(size, seed)[rank]) // self.batch_size,\n            seed",
+        "            steps=steps,\n            seed",
+        "            steps=len(self.shards(size, seed)[rank]) // self.batch_size,\n            seed",
         "all_reduce_dp", "shards",
     ),
     Mutant(
@@ -307,6 +308,21 @@ SEEN_IN_PEERS = [
         "", "every rank draws the same noise", "simcluster/experiment/node.py",
         'seed_sequence(experiment.seed, "global", node.name,', 'seed_sequence(experiment.seed, "global",',
         "all_reduce_dp", "draws",
+    ),
+    Mutant(
+        "", "a schedule restarts when a run resumes", "simcluster/workloads/saved.py",
+        '        load_schedule(optimizer, state["schedule"])\n', "        pass\n",
+        "all_reduce_dp", "schedule",
+    ),
+    Mutant(
+        "", "a server's schedule counts the batches of all ranks: it is used up after 1/N of the run", EDP,
+        "of = len(ranks) if blend_interval is None else 1", "of = 1",
+        "edp", "schedule",
+    ),
+    Mutant(
+        "", "a server's schedule counts its updates, however many batches are in them", SERVER,
+        "mean(parts), len(pushes), ranks, cost", "mean(parts), cost",
+        "k_async", "schedule", {"k": 1},
     ),
 ]  # fmt: skip
 

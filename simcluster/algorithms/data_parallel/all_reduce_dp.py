@@ -18,7 +18,7 @@ from torch import Tensor
 from simcluster.algorithms.by_place import PlacedSchedule, Shares, Sites, all_reduce_by
 from simcluster.algorithms.data_parallel.buckets import cut_into_buckets, in_order, mean_gradient
 from simcluster.algorithms.data_parallel.data_parallel_copies import all_reduce_copies
-from simcluster.algorithms.facts import Facts, by_samples
+from simcluster.algorithms.facts import Facts, always, by_samples
 from simcluster.algorithms.steps import Lag, Late, resumable, rounds
 from simcluster.collectives import broadcast
 from simcluster.compression import Compression, Mean
@@ -27,7 +27,7 @@ from simcluster.workloads import Replica
 
 
 @Facts(
-    copies=all_reduce_copies, in_step=True, evenly=by_samples, keeps_shapes=True,
+    copies=all_reduce_copies, in_step=True, evenly=by_samples, joins=always, keeps_shapes=True,
     layered=lambda settings: settings.get("bucket_bytes") is not None,
 )  # fmt: skip
 async def all_reduce_dp(
@@ -85,7 +85,7 @@ async def all_reduce_dp(
     async def update(late: Late) -> None:
         # Phase 4, apply: the mean, in step order and bit-identical on all ranks, so the replicas stay equal.
         mean = in_order(buckets, await late.results())
-        await node.compute(replica.apply, mean, cost=replica.apply_cost())
+        await node.compute(replica.apply, mean, accumulate, cost=replica.apply_cost())
         loss, lead = late.note
         node.record(step=late.step, loss=loss, **({"lead": lead} if staleness else {}))
 

@@ -31,7 +31,7 @@ Decay = Annotated[float, Field(ge=0, lt=1)]
 
 @Facts(
     copies=one_bit_adam_copies, stays=lambda _: "each rank keeps a residual of the signs for each of the others",
-    evenly=by_samples, float64=always,
+    evenly=by_samples, float64=always, joins=always,
 )  # fmt: skip
 async def one_bit_adam(
     node: Transport,

@@ -31,7 +31,7 @@ from simcluster.workloads.shares import weight_of
 
 @Facts(
     phases=zero_phases, shares=zero_shares, layered=always, whole=lambda settings: settings.get("stage") != 3,
-    evenly=by_samples, running="sums", world=lambda size, settings: check_compression(settings),
+    evenly=by_samples, joins=always, running="sums", world=lambda size, settings: check_compression(settings),
 )  # fmt: skip
 async def zero(
     node: Transport,

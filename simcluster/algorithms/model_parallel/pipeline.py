@@ -15,7 +15,7 @@ import torch
 from pydantic import PositiveFloat, PositiveInt
 from torch import Tensor
 
-from simcluster.algorithms.facts import Facts, by_samples, never
+from simcluster.algorithms.facts import Facts, always, by_samples, never
 from simcluster.algorithms.model_parallel.gathering import WeightGathering
 from simcluster.algorithms.model_parallel.memory import pipeline_phases
 from simcluster.algorithms.model_parallel.model_parallel_copies import parted_shares, pipeline_cut
@@ -34,8 +34,8 @@ from simcluster.workloads.layers.part import ParameterPart
 
 
 @Facts(
-    phases=pipeline_phases, shares=parted_shares, cut=pipeline_cut, whole=never, evenly=by_samples, places=placed,
-    idle=takes_no_part, running="none",
+    phases=pipeline_phases, shares=parted_shares, cut=pipeline_cut, whole=never, evenly=by_samples, joins=always,
+    places=placed, idle=takes_no_part, running="none",
 )  # fmt: skip
 async def pipeline(
     node: Transport,

@@ -15,7 +15,7 @@ import torch
 from pydantic import PositiveInt
 from torch import Tensor
 
-from simcluster.algorithms.facts import Facts, by_samples, never
+from simcluster.algorithms.facts import Facts, always, by_samples, never
 from simcluster.algorithms.model_parallel.gathering import gather
 from simcluster.algorithms.model_parallel.memory import tensor_phases
 from simcluster.algorithms.model_parallel.model_parallel_copies import parted_shares
@@ -33,6 +33,7 @@ from simcluster.workloads.layers.tensor_shard import TensorShard
     stays=lambda _: "each rank holds a shard of every layer, cut for this world size",
     whole=never,
     evenly=by_samples,
+    joins=always,
     running="none",
 )
 async def tensor_parallel(

@@ -135,15 +135,16 @@ class PushServer(AsyncIterator[Any]):
         ledger = self._replica.ledger
         ledger.take(ledger.held if pushes is None else [push.group for push in pushes])
 
-    async def step(self, pushes: Sequence[Push], damping: str = "none") -> None:
+    async def step(self, pushes: Sequence[Push], ranks: int, damping: str = "none") -> None:
         """Take one step along the mean of *pushes*, added in rank order and divided by their
         number.
 
-        *damping*: `inverse` divides each gradient by its staleness if that is above 1.
+        *ranks*: the number of ranks that push; their schedule has moved on by one step once as many
+        pushes are in the weights. *damping*: `inverse` divides each gradient by its staleness if that is above 1.
         """
         replica, pushes = self._replica, sorted(pushes, key=lambda push: push.rank)
         parts = [push.tensors if damping == "none" else damped(push.tensors, self.staleness(push)) for push in pushes]
-        await self._node.compute(replica.apply, mean(parts), cost=replica.apply_cost())
+        await self._node.compute(replica.apply, mean(parts), len(pushes), ranks, cost=replica.apply_cost())
         self.count(pushes)
 
     def count(self, pushes: Sequence[Push], *, versions: int = 1, **more: float) -> None:

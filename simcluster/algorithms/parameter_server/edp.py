@@ -88,7 +88,8 @@ async def _serve(
                     await node.compute(_blend, replica, tensors, 1 / (1 + staleness), cost=replica.apply_cost())
                 else:
                     tensors = damped(tensors, staleness) if damping == "inverse" else tensors
-                    await node.compute(replica.apply, tensors, cost=replica.apply_cost())
+                    of = len(ranks) if blend_interval is None else 1  # one push of each is a step of a schedule
+                    await node.compute(replica.apply, tensors, 1, of, cost=replica.apply_cost())
                 # The server's own training counts as one worker: it advances the version once per
                 # push interval.
                 is_version = blend_interval is None or not own or own % blend_interval == 0

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from pydantic import PositiveInt
 
-from simcluster.algorithms.facts import Facts
+from simcluster.algorithms.facts import Facts, Settings
 from simcluster.algorithms.parameter_server.asynchronous import PushServer, push_gradients
 from simcluster.algorithms.parameter_server.server import SERVER, Push, most_of, trainers
 from simcluster.algorithms.parameter_server.server_copies import drawn_by_all, served, stale_copies
@@ -20,10 +20,15 @@ from simcluster.transport import Transport
 from simcluster.workloads import Replica
 
 
+def _waits_for_all(settings: Settings) -> bool:
+    return settings.get("k") is None and not settings.get("batch")
+
+
 @Facts(
     copies=stale_copies,
     world=served("k"),
-    exact=lambda settings: settings.get("k") is None and not settings.get("batch"),
+    exact=_waits_for_all,
+    joins=_waits_for_all,
     spares="workers",
     evenly=drawn_by_all,
     running="server",
@@ -58,7 +63,7 @@ async def k_async(
             left, waiting = expected.left(), {push.rank for push in pending}
             if pending and (len(pending) == K or (not left if batch else left <= waiting)):
                 # Phase 2, update.
-                await server.step(pending)
+                await server.step(pending, len(ranks))
                 # Phase 3, pull: in K-async after the update.
                 for gradient in sorted(pending, key=lambda push: push.rank) if not batch else ():
                     server.send_weights(gradient, only_newer=True)

@@ -13,7 +13,7 @@ import asyncio
 
 from pydantic import PositiveInt
 
-from simcluster.algorithms.facts import Facts
+from simcluster.algorithms.facts import Facts, Settings
 from simcluster.algorithms.parameter_server.barrier import BatchWorker
 from simcluster.algorithms.parameter_server.race import Race
 from simcluster.algorithms.parameter_server.server import SERVER, endless, mean, most_of, trainers, unless_told
@@ -23,10 +23,15 @@ from simcluster.transport import FREE, Transport
 from simcluster.workloads import Replica
 
 
+def _waits_for_all(settings: Settings) -> bool:
+    return settings.get("k") is None and not settings.get("batch")
+
+
 @Facts(
     copies=k_sync_copies,
     world=lambda size, settings: served(None if settings["batch"] else "k")(size, settings),
-    exact=lambda settings: settings.get("k") is None and not settings.get("batch"),
+    exact=_waits_for_all,
+    joins=_waits_for_all,
     spares="workers",
     evenly=drawn_by_all,
     running="server",

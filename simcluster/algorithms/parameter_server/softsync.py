@@ -57,12 +57,12 @@ async def softsync(
 
             # Phase 2, update.
             if len(pending) == K:
-                await server.step(pending, damping)
+                await server.step(pending, len(ranks), damping)
                 await server.keep(state.applied // len(ranks))
                 pending.clear()
 
             # Phase 3, pull: the weights, if they differ from those that the gradient was taken at.
             server.send_weights(push, only_newer=True)
     if pending:
-        await server.step(pending, damping)
+        await server.step(pending, len(ranks), damping)
         await server.keep(state.applied // len(ranks))

@@ -25,6 +25,7 @@ from simcluster.workloads import Replica
     copies=stale_copies,
     world=served(),
     exact=lambda settings: settings.get("staleness") == 0,
+    joins=lambda settings: settings.get("staleness") == 0,
     spares="workers",
     evenly=drawn_by_all,
     running="server",
@@ -60,11 +61,11 @@ async def ssp(
             # Phase 2, read: answer the ranks now within the bound, all with the same weights.
             while free := clocks.free():
                 if unread:
-                    await server.step(unread)
+                    await server.step(unread, len(ranks))
                     unread.clear()
                 await server.keep(state.applied // len(ranks) if loose else state.version, loose=loose)
                 for waiting in free:
                     clocks.go_on(waiting)
                     server.send_weights(waiting)
     if unread:  # pushes of a worker that was lost before it could read
-        await server.step(unread)
+        await server.step(unread, len(ranks))

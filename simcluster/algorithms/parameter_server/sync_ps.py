@@ -13,7 +13,7 @@ from typing import Annotated
 from annotated_types import Gt, Le
 from pydantic import PositiveFloat, PositiveInt
 
-from simcluster.algorithms.facts import Facts
+from simcluster.algorithms.facts import Facts, Settings
 from simcluster.algorithms.parameter_server.barrier import Barrier, BatchWorker
 from simcluster.algorithms.parameter_server.server import SERVER, blended, mean, most_of, trainers, unless_told
 from simcluster.algorithms.parameter_server.server_copies import drawn_by_all, served, sync_copies
@@ -23,10 +23,15 @@ from simcluster.transport import FREE, Transport
 from simcluster.workloads import Replica
 
 
+def _waits_for_all(settings: Settings) -> bool:
+    return settings.get("wait_for") is None and settings.get("timeout_s") is None
+
+
 @Facts(
     copies=sync_copies,
     world=served("wait_for"),
-    exact=lambda settings: settings.get("wait_for") is None and settings.get("timeout_s") is None,
+    exact=_waits_for_all,
+    joins=lambda settings: _waits_for_all(settings) and settings.get("pull_interval", 1) == 1,
     spares="workers",
     evenly=drawn_by_all,
     keeps_shapes=True,

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from simcluster.algorithms import ALGORITHMS
 from simcluster.algorithms.facts import facts_of
 from simcluster.documents.limits import MOST_STEPS
 from simcluster.documents.reading import DocumentReading
@@ -95,6 +96,22 @@ def check_regroups(reading: DocumentReading, algorithm: object, workload: Worklo
             "one size for all nodes, which the rest can form a group with; or regroup: false, and a loss ends the run"
         )
         reading.bad(PATH, expected, f"{each}, and faults that may lose a node")
+
+
+def joined(
+    reading: DocumentReading, algorithm: object, settings: Mapping[str, Any], workload: Workload, size: int
+) -> Workload:
+    """Return *workload* with the number of batches that a step joins, if its rate depends on that.
+
+    Report a rate by the joined batch if *algorithm* has no step that takes it.
+    """
+    if workload.recipe.scale == "none":
+        return workload
+    if not facts_of(algorithm).joins(settings):
+        sure = [name for name, known in ALGORITHMS.items() if facts_of(known).joins({})]
+        expected = f"none, since not every step takes the joined batch; or one of {', '.join(sure)}"
+        reading.bad(("workload", "scale"), expected, workload.recipe.scale)
+    return workload.joining(size if settings.get("server_trains", True) else size - 1)
 
 
 def _is_number(value: object, least: int) -> bool:

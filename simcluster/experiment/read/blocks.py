@@ -26,6 +26,7 @@ from simcluster.experiment.read.fit import a_replica, report_settings
 from simcluster.overlays import World
 from simcluster.process.generators import seeded, turn
 from simcluster.rng import seed_sequence
+from simcluster.runs.folder import CHECKPOINTS, FINAL
 from simcluster.scripts.messages import ScriptRun
 from simcluster.scripts.run_script import NAME as SCRIPT
 from simcluster.scripts.run_script import no_workload, script_for
@@ -34,9 +35,10 @@ from simcluster.topology import load as load_topology
 from simcluster.topology.read.overrides import ALL
 from simcluster.workloads import WORKLOADS, Workload
 from simcluster.workloads.models.gpt import LEARNT
+from simcluster.workloads.recipe import told_apart, with_recipe
 from simcluster.workloads.workload import Numerics
 
-FILES = ("data", "tokenizer")
+FILES = ("data", "weights", "tokenizer")
 """The settings of shipped workloads that may be paths, relative to the file that has them."""
 
 KEPT = 4
@@ -175,7 +177,7 @@ def _with_unit(reading: DocumentReading, samples: int, seed: int) -> tuple[Workl
 def _read_workload(reading: DocumentReading, seed: int) -> tuple[Workload | None, dict[str, Any]]:
     before = len(reading.problems)
     known = {**WORKLOADS, **_of_script(reading, lambda: no_workload)}
-    function, block, settings = read_function(reading, ("workload",), known, seed)
+    function, block, settings = read_function(reading, ("workload",), known, seed, own=with_recipe)
     if function is not None:
         reading.problems += catch_alls(function, "workload")
     if function is None or len(reading.problems) > before:
@@ -184,7 +186,7 @@ def _read_workload(reading: DocumentReading, seed: int) -> tuple[Workload | None
     if len(reading.problems) == before and not isinstance(workload, Workload):
         reading.bad(("workload", "path"), f"a function that returns a Workload, not a {type(workload).__name__}")
         return None, block
-    return workload and workload.named(function.__name__), block
+    return workload and workload.named(function.__name__), told_apart(function, block)
 
 
 def _made(function: Function, block: Mapping[str, Any], settings: Mapping[str, Any], seed: int) -> Any:
@@ -211,10 +213,12 @@ def read_function(
     known: Mapping[str, Function],
     seed: int,
     context: Mapping[str, Any] | None = None,
+    own: Callable[[Function], Function] = lambda function: function,
 ) -> tuple[Function | None, dict[str, Any], dict[str, Any]]:
     """Return (the function that the block at *path* names, the resolved block, its validated settings).
 
-    *known* has the functions that a name may stand for; if empty, the block has a path.
+    *known* has the functions that a name may stand for; if empty, the block has a path. *own* gives a
+    user's function the settings that shipped ones have.
     """
     key, block = str(path[0]), reading.document.get(path)
     if not isinstance(block, dict) or ("name" in block) == ("path" in block):
@@ -228,13 +232,15 @@ def read_function(
             reading.bad((*path, "name"), f"the {key}: {nearest(identity['name'], known)}")
     else:
         loaded = reading.collect(lambda: _loaded(reading, path, block["path"], seed))
-        function, identity = (loaded[0], {"path": loaded[1]}) if loaded is not None else (None, {})
+        function, identity = (own(loaded[0]), {"path": loaded[1]}) if loaded is not None else (None, {})
     if function is None:
         return None, {}, {}
     given = {name: value for name, value in block.items() if name not in ("name", "path")}
     # A function of the user's may call something else than a file `tokenizer`.
-    for name in _files_of(given, FILES if "name" in block else FILES[:1]):
+    for name in _files_of(given, FILES if "name" in block else FILES[:2]):
         given[name] = str((reading.folder_of((*path, name)) / given[name]).resolve())
+    if isinstance(given.get("weights"), str) and os.path.isdir(given["weights"]):
+        given["weights"] = os.path.join(given["weights"], CHECKPOINTS, FINAL)
     checked = reading.collect(lambda: validate(function, given, context))
     if checked is None:
         return function, {}, {}

@@ -53,6 +53,7 @@ def count_steps(
             return_freed_memory()  # the layers that are tried may together exceed the memory
         how: dict[str, Any] = {"numerics": numerics, "in_parts": in_parts, "rehearses": True}
         replica = workload.replica(0, size, top.seed, steps, epochs, **how)
+        workload.recipe.check_steps(replica.steps)
         if numerics == "none":
             replica.gradient_cost(next(replica.batches()))
             replica.apply_cost()

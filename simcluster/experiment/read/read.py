@@ -20,7 +20,7 @@ from simcluster.documents.user_code import spelling
 from simcluster.documents.yaml import Document
 from simcluster.errors import Problem, UsageError, nearest, raise_all
 from simcluster.experiment.read import batches
-from simcluster.experiment.read.batches import check_regroups, check_weighed
+from simcluster.experiment.read.batches import check_regroups, check_weighed, joined
 from simcluster.experiment.read.blocks import read_algorithm, read_topology, read_workload
 from simcluster.experiment.read.experiment import NAMED, Experiment, possible
 from simcluster.experiment.read.fit import check_cut, check_fit, check_size, count_steps, put_numbers, put_order
@@ -218,6 +218,8 @@ def _read(reading: DocumentReading, of_topology: Mapping[str, Any], home: Home |
     workload, workload_block = read_workload(reading, cluster, top.numerics, top.seed)
     faults = read_faults(reading, cluster, top.seed)
     worlds, world_block = read_worlds(reading, top.seed, top.backend)
+    if cluster is not None and function is not None and workload is not None:
+        workload = joined(reading, function, settings, workload, len(cluster.workers))
     steps = 1
     if cluster is not None and workload is not None and not reading.problems:
         in_parts = facts_of(function).parts(len(cluster.workers), settings)

@@ -27,6 +27,7 @@ from simcluster.workloads.layers.part import PartCost, count_part
 from simcluster.workloads.layers.tensor_shard import ShardedLayerCost, ShardModules, share_of
 from simcluster.workloads.operator_costs import elementwise_cost, kind_of, matrix_cost
 from simcluster.workloads.optimizers import MakeOptimizer
+from simcluster.workloads.precision import Precision
 from simcluster.workloads.running import running_buffers
 from simcluster.workloads.steps import Loss, differentiate, outputs_of, rehearsed, trainable_of
 
@@ -66,6 +67,7 @@ class Counter:
     clip_norm: float | None
     name: str
     counted: WorkloadFacts
+    precision: Precision
 
     def gradient(self, batch: Batch) -> Cost:
         """Return the cost of computing the loss and gradient of *batch*; the first time, note
@@ -74,7 +76,8 @@ class Counter:
 
         def count() -> Cost:
             model, like = self.a_model(), self.like_batch(batch)
-            work = partial(differentiate, model, self.loss, [p for _, p in trainable_of(model)], like)
+            trainable = [parameter for _, parameter in trainable_of(model)]
+            work = partial(differentiate, model, self.loss, trainable, like, self.precision)
             before = copied() if self.counted.draws is None else None
             cost = matrix_cost(work, kind_of(self.name, "gradient"))
             if before is not None:
@@ -111,7 +114,8 @@ class Counter:
         check_layered(self.loss, batch)
         if self.counted.draws is None:
             self.gradient(batch)
-        return self._of_layers("layers", batch, lambda like: count_layers(self.a_model(), self.loss, like, self.name))
+        how = self.name, self.precision
+        return self._of_layers("layers", batch, lambda like: count_layers(self.a_model(), self.loss, like, *how))
 
     def shares(self, batch: Batch, size: int) -> list[ShardedLayerCost]:
         """Return the costs of each layer of a tensor-parallel shard, for *size* ranks and a batch
@@ -120,8 +124,8 @@ class Counter:
         check_layered(self.loss, batch)
         if self.counted.draws is None:
             self.gradient(batch)
-        key = "shares", size
-        return self._of_layers(key, batch, lambda like: self.share(size).count(self.loss, like, self.name))
+        key, how = ("shares", size), (self.name, self.precision)
+        return self._of_layers(key, batch, lambda like: self.share(size).count(self.loss, like, *how))
 
     def held(self, batch: Batch) -> list[Held]:
         """Return the bytes that each layer holds for a (micro-)batch of this shape. See
@@ -129,7 +133,7 @@ class Counter:
         """
         check_layered(self.loss, batch)
         return self._of_layers(
-            "held", batch, lambda like: count_held(modules_in_order(self.a_model()), self.loss, like)
+            "held", batch, lambda like: count_held(modules_in_order(self.a_model()), self.loss, like, self.precision)
         )
 
     def held_by_share(self, batch: Batch, size: int) -> list[Held]:
@@ -137,7 +141,8 @@ class Counter:
         a batch of this shape. See `count_held`.
         """
         key = "held", size
-        return self._of_layers(key, batch, lambda like: count_held(self.share(size).modules, self.loss, like))
+        how = self.loss, self.precision
+        return self._of_layers(key, batch, lambda like: count_held(self.share(size).modules, how[0], like, how[1]))
 
     def _of_layers(self, key: Hashable, batch: Batch, count: Callable[[Batch], T]) -> T:
         """Return the result of *count* for a (micro-)batch of this shape. It is called once per
@@ -160,7 +165,7 @@ class Counter:
 
         def count() -> MemoryBytes:
             like = self.like_batch(batch)
-            return count_memory(self.a_model(), self.loss, self.make_optimizer, like, data)
+            return count_memory(self.a_model(), self.loss, self.make_optimizer, like, data, self.precision)
 
         return self.once(("memory", *_shapes(batch)), "the model and its loss", count)
 

@@ -24,6 +24,7 @@ from simcluster.workloads.layers.layer_costs import LayerCost, wrong_layers
 from simcluster.workloads.layers.layers import modules_in_order
 from simcluster.workloads.layers.part import PartCost
 from simcluster.workloads.layers.tensor_shard import ShardedLayerCost
+from simcluster.workloads.precision import forward_in
 
 
 @dataclass(eq=False)
@@ -82,13 +83,16 @@ class CounterInParts(Counter):
         with torch.no_grad():
             with borrowed(0, others=True), RefusingWatch():  # type: ignore[no-untyped-call]
                 value = batch.inputs
-                for module in modules:
-                    value = _through(module, value, deferred)
+                with forward_in(self.precision, value.device):
+                    for module in modules:
+                        value = _through(module, value, deferred)
                 loss = self._loss_of(value, batch)
             sizes = [sum(parameter.nbytes for parameter in module.parameters()) for module in modules]
             with borrowed(0, others=True), FillingWatch(deferred, max(sizes)):
                 before = copied()
-                whole = self._loss_of(model(batch.inputs), batch)
+                with forward_in(self.precision, value.device):
+                    outputs = model(batch.inputs)
+                whole = self._loss_of(outputs, batch)
                 self.note_draws(before)
             self.counted.wrong_layers = wrong_layers(model, loss, whole)
 

@@ -15,6 +15,7 @@ from torch.autograd.graph import saved_tensors_hooks
 from simcluster.workloads.data.samples import Batch, Samples
 from simcluster.workloads.layers.activations import storages
 from simcluster.workloads.optimizers import MakeOptimizer
+from simcluster.workloads.precision import Precision, forward_in
 from simcluster.workloads.saved import state_tensors
 from simcluster.workloads.steps import Loss, outputs_of, rehearsed, trainable_of
 
@@ -56,14 +57,19 @@ class MemoryBytes:
 
 
 def count_memory(
-    model: nn.Module, loss: Loss, make_optimizer: MakeOptimizer, batch: Batch, data: Iterable[Samples]
+    model: nn.Module,
+    loss: Loss,
+    make_optimizer: MakeOptimizer,
+    batch: Batch,
+    data: Iterable[Samples],
+    precision: Precision = "f32",
 ) -> MemoryBytes:
     """Return the memory that training *model* takes.
 
     This computes the loss of *batch* once, which may change the model's buffers.
     """
     trainable = [parameter for _, parameter in trainable_of(model)]
-    activations = count_activations(model, loss, batch)
+    activations = count_activations(model, loss, batch, precision)
     _, optimizer, _ = rehearsed(trainable, make_optimizer, None)
     return MemoryBytes(
         weights=_bytes(_weights(model)),
@@ -75,7 +81,7 @@ def count_memory(
     )
 
 
-def count_activations(model: nn.Module, loss: Loss, batch: Batch) -> int:
+def count_activations(model: nn.Module, loss: Loss, batch: Batch, precision: Precision = "f32") -> int:
     """Return the bytes that the forward pass saves for the backward pass, without *batch* and the weights."""
     saved = storages([])
 
@@ -84,7 +90,10 @@ def count_activations(model: nn.Module, loss: Loss, batch: Batch) -> int:
         return tensor
 
     with saved_tensors_hooks(keep, lambda tensor: tensor):
-        value = loss(outputs_of(model, batch.inputs), batch.targets)
+        with forward_in(precision, next(model.parameters()).device):
+            outputs = outputs_of(model, batch.inputs)
+        value = loss(outputs, batch.targets)
+        del outputs
     del value
     apart = _weights(model).keys() | storages(batch.tensors).keys()
     return _bytes({key: saved[key] for key in saved.keys() - apart})

@@ -22,6 +22,7 @@ from simcluster.workloads.costs.counter import Counter
 from simcluster.workloads.data.samples import Batch, Samples
 from simcluster.workloads.global_rng import borrowed
 from simcluster.workloads.layers.tensor_shard import ShardModules
+from simcluster.workloads.precision import forward_in
 from simcluster.workloads.saved import training_state
 from simcluster.workloads.steps import rehearsed, trainable_of
 
@@ -83,7 +84,7 @@ class Sketch(Counter):
 
         def forward() -> Tensor:
             value = self.like(inputs)
-            with torch.no_grad():
+            with torch.no_grad(), forward_in(self.precision, value.device):
                 for module in modules:
                     value = module(value)
             return value

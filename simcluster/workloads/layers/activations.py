@@ -11,6 +11,7 @@ from torch import Tensor, nn
 from torch.autograd.graph import saved_tensors_hooks
 
 from simcluster.workloads.data.samples import Batch
+from simcluster.workloads.precision import Precision, forward_in
 from simcluster.workloads.steps import Loss
 
 Held = dict[int, int]
@@ -19,7 +20,7 @@ both.
 """
 
 
-def count_held(modules: Sequence[nn.Module], loss: Loss, batch: Batch) -> list[Held]:
+def count_held(modules: Sequence[nn.Module], loss: Loss, batch: Batch, precision: Precision = "f32") -> list[Held]:
     """Apply *modules* in order; return the storages that each one holds from its forward to its
     backward pass.
 
@@ -41,7 +42,8 @@ def count_held(modules: Sequence[nn.Module], loss: Loss, batch: Batch) -> list[H
         if number and leaf.is_floating_point():
             leaf.requires_grad_()
         with saved_tensors_hooks(keep, lambda tensor: tensor):
-            outputs = module(leaf)
+            with forward_in(precision, leaf.device):
+                outputs = module(leaf)
             if number == len(modules) - 1:
                 outputs = loss(outputs, batch.targets)
         kept.append(saved | storages([leaf, outputs]))

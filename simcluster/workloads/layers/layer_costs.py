@@ -18,6 +18,7 @@ from simcluster.workloads.data.samples import Batch
 from simcluster.workloads.global_rng import borrowed
 from simcluster.workloads.layers.layers import modules_in_order
 from simcluster.workloads.operator_costs import kind_of, matrix_cost
+from simcluster.workloads.precision import Precision, forward_in
 from simcluster.workloads.steps import Loss
 
 
@@ -39,7 +40,9 @@ class LayerCost:
         return self.forward + self.backward
 
 
-def count_layers(model: nn.Module, loss_function: Loss, batch: Batch, name: str = "") -> list[LayerCost]:
+def count_layers(
+    model: nn.Module, loss_function: Loss, batch: Batch, name: str = "", precision: Precision = "f32"
+) -> list[LayerCost]:
     """Return the cost of each layer of *model* for *batch*. The model's buffers may change.
 
     Raise UsageError if the layers, applied in order, do not compute the model's output.
@@ -47,12 +50,14 @@ def count_layers(model: nn.Module, loss_function: Loss, batch: Batch, name: str 
     modules = modules_in_order(model)
     trainable = [[p for p in module.parameters() if p.requires_grad] for module in modules]
     with borrowed(0, others=True):
-        loss, costs = count_modules(modules, trainable, loss_function, batch, name)
+        loss, costs = count_modules(modules, trainable, loss_function, batch, name, precision)
     if type(loss) is Tensor and not loss.is_meta:
         with borrowed(0, others=True):
             # Gradients are enabled, as in the pass above: a loss may behave differently when they
             # are disabled.
-            whole = loss_function(model(batch.inputs), batch.targets)
+            with forward_in(precision, loss.device):
+                outputs = model(batch.inputs)
+            whole = loss_function(outputs, batch.targets)
         if problem := wrong_layers(model, loss, whole):
             raise UsageError(problem)
     return costs
@@ -73,7 +78,12 @@ def wrong_layers(model: nn.Module, loss: Tensor, whole: Tensor) -> Problem | Non
 
 
 def count_modules(
-    modules: Sequence[nn.Module], trainable: Sequence[list[nn.Parameter]], loss_function: Loss, batch: Batch, name: str
+    modules: Sequence[nn.Module],
+    trainable: Sequence[list[nn.Parameter]],
+    loss_function: Loss,
+    batch: Batch,
+    name: str,
+    precision: Precision = "f32",
 ) -> tuple[Tensor, list[LayerCost]]:
     """Apply *modules* in order.
 
@@ -91,7 +101,8 @@ def count_modules(
 
         def run(number: int = number, module: nn.Module = module, leaf: Tensor = leaf) -> None:
             nonlocal outputs
-            outputs = module(leaf)
+            with forward_in(precision, leaf.device):
+                outputs = module(leaf)
             if number == len(modules) - 1:
                 outputs = loss_function(outputs, batch.targets)
 

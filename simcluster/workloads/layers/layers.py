@@ -15,6 +15,7 @@ from torch import Tensor, nn
 from simcluster.errors import UsageError
 from simcluster.workloads.data.samples import Samples
 from simcluster.workloads.initial.deferred import allocate
+from simcluster.workloads.precision import Precision, forward_in
 from simcluster.workloads.steps import Loss, own_loss, separate
 
 Drawing = Callable[[int], AbstractContextManager[object]]
@@ -43,13 +44,14 @@ class Layer:
         wants_input_gradient: bool,
         drawing: Drawing,
         key: Hashable = None,
+        precision: Precision = "f32",
     ) -> None:
         self._modules, self.number = list(modules), number
         self._key = (number, len(self._modules)) if key is None else key
         self.parameters = [place for place, _ in parameters]
         self._trainable = [parameter for _, parameter in parameters]
         self._loss, self._wants_input_gradient = loss, wants_input_gradient
-        self._drawing = drawing
+        self._drawing, self._precision = drawing, precision
         # Name of a micro-batch -> (its inputs, its outputs, whether the outputs are the loss).
         self._stash: dict[Hashable, tuple[Tensor, Tensor, bool]] = {}
 
@@ -167,7 +169,7 @@ class Layer:
         if self._wants_input_gradient and leaf.is_floating_point():
             leaf.requires_grad_()
         value: object = leaf
-        with self._drawing(self.number):
+        with self._drawing(self.number), forward_in(self._precision, leaf.device):
             for module in self._modules:
                 value = module(value)
         if not isinstance(value, Tensor):

@@ -5,7 +5,9 @@ of all other layers.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
+from functools import partial
 
 import torch
 from torch import Tensor, nn
@@ -15,10 +17,11 @@ from simcluster.transport import Cost
 from simcluster.workloads.data.samples import Batch
 from simcluster.workloads.layers.activations import Held
 from simcluster.workloads.layers.layer_costs import LayerCost, count_modules
-from simcluster.workloads.layers.layers import Drawing, Layer
+from simcluster.workloads.layers.layers import Layer
 from simcluster.workloads.layers.part import ParameterPart
 from simcluster.workloads.layers.tensor_split import ParameterCut, SplitLayer, split_layers
 from simcluster.workloads.operator_costs import kind_of
+from simcluster.workloads.precision import Precision
 from simcluster.workloads.steps import Loss
 
 
@@ -44,13 +47,13 @@ class ShardModules:
         own = {id(parameter) for parameter in self.modules[number].parameters()}
         return [(place, parameter) for place, parameter in enumerate(self.parameters) if id(parameter) in own]
 
-    def count(self, loss: Loss, batch: Batch, name: str) -> list[ShardedLayerCost]:
+    def count(self, loss: Loss, batch: Batch, name: str, precision: Precision = "f32") -> list[ShardedLayerCost]:
         """Return the cost of each layer, and that of the loss at the end.
 
         A partial sum over ranks is as large as the total.
         """
         trainable = [[parameter for _, parameter in self.of(number)] for number in range(len(self.modules))]
-        costs, kind = count_modules(self.modules, trainable, loss, batch, name)[1], kind_of(name, "gradient")
+        costs, kind = count_modules(self.modules, trainable, loss, batch, name, precision)[1], kind_of(name, "gradient")
         free = LayerCost(Cost(0.0, kind=kind), Cost(0.0, kind=kind), 0)
         found = []
         for whole, shard, split in self.layers:
@@ -71,6 +74,13 @@ def _join_cost(split: SplitLayer, size_bytes: int, kind: str) -> LayerCost:
     forward = Cost(0.0, 3.0 * (bias + residual) * size_bytes, bias + residual, kind)
     backward = Cost(0.0, (1.0 * bias + 3.0 * residual) * size_bytes, bias + residual, kind)
     return LayerCost(forward, backward, size_bytes)
+
+
+class SumInFloat32(nn.Module):
+    """The end of a rank's share: its term of the sum over ranks, in float32 if it is bfloat16."""
+
+    def forward(self, term: Tensor) -> Tensor:
+        return term.float() if term.dtype is torch.bfloat16 else term
 
 
 def share_of(
@@ -94,7 +104,8 @@ def share_of(
             share.modules.append(part)
             share.layers.append((here, None, None))
             continue
-        share.modules += [part.work] if part.before is None else [part.before, part.work]
+        work = nn.Sequential(part.work, SumInFloat32())
+        share.modules += [work] if part.before is None else [part.before, work]
         share.layers.append((None, here, part) if part.before is None else (here, here + 1, part))
         if not is_on_host(trainable[0]):
             part.work.to(trainable[0].device)
@@ -163,7 +174,7 @@ class TensorShard:
         costs: Callable[[Batch], list[ShardedLayerCost]],
         held: Callable[[Batch], list[Held]],
         loss: Loss,
-        drawing: Drawing,
+        drawing: Callable[..., AbstractContextManager[object]],
         layer: Callable[..., Layer] = Layer,
     ) -> None:
         self.part = part
@@ -174,7 +185,7 @@ class TensorShard:
         trainable = [share.of(number) for number in range(len(share.modules))]
         places = {id(parameter): place for place, parameter in enumerate(share.parameters)}
 
-        def of(number: int | None) -> Layer | None:
+        def of(number: int | None, *, alike: bool) -> Layer | None:
             if number is None:
                 return None
             return layer(
@@ -183,7 +194,7 @@ class TensorShard:
                 trainable[number],
                 loss=loss if number == len(share.modules) - 1 else None,
                 wants_input_gradient=any(trainable[:number]),
-                drawing=drawing,
+                drawing=partial(drawing, alike=alike),
                 key=("tensor", size, number),
             )
 
@@ -191,8 +202,10 @@ class TensorShard:
         for whole, shard, split in share.layers:
             bias = None if split is None else split.bias
             place = None if bias is None else places.get(id(bias))
-            self.pieces.append(ShardedLayer(of(whole), of(shard), bias, place, split is not None and split.residual))
-        last = of(len(share.modules) - 1)
+            # All ranks compute the whole layer, so they must also drop the same.
+            pair = of(whole, alike=True), of(shard, alike=split is not None and split.alike)
+            self.pieces.append(ShardedLayer(*pair, bias, place, split is not None and split.residual))
+        last = of(len(share.modules) - 1, alike=True)
         assert last is not None
         self.last = last
 

@@ -14,7 +14,8 @@ from torch import Tensor, nn
 
 from simcluster.errors import Problem, UsageError
 
-ELEMENTWISE = (nn.ReLU, nn.GELU, nn.Tanh, nn.Sigmoid, nn.SiLU, nn.ELU, nn.LeakyReLU, nn.Softplus, nn.Identity)
+ELEMENTWISE = (nn.ReLU, nn.GELU, nn.Tanh, nn.Sigmoid, nn.SiLU, nn.ELU, nn.LeakyReLU, nn.Softplus, nn.Identity,
+               nn.Dropout)  # fmt: skip
 """The modules that act on each element separately, and so may stand between the two products of a
 pair.
 """
@@ -54,7 +55,8 @@ class SplitLayer:
 
     *work* computes one rank's share. *cuts*: name of a parameter in *work* -> the split of the
     layer's parameter from which the caller fills it. Every rank holds the whole of *before* and
-    *bias*. *residual*: whether x is added to the sum.
+    *bias*. *residual*: whether x is added to the sum. *alike*: whether all ranks draw the same numbers in
+    *work*, as for dropout of its output: a mask that all terms of a sum have is that of the sum.
     """
 
     work: nn.Module
@@ -62,6 +64,7 @@ class SplitLayer:
     before: nn.Module | None = None
     bias: nn.Parameter | None = None
     residual: bool = False
+    alike: bool = False
 
 
 def split_layers(modules: Sequence[nn.Module], size: int) -> list[SplitLayer | nn.Module]:
@@ -106,9 +109,14 @@ def _pair_at(modules: Sequence[nn.Module], start: int) -> int | None:
         for index in range(start + 1, len(modules)):
             if isinstance(modules[index], nn.Linear):
                 return index
-            if not isinstance(modules[index], ELEMENTWISE):
+            if not _is_elementwise(modules[index]):
                 break
     return None
+
+
+def _is_elementwise(module: nn.Module) -> bool:
+    inside = module if isinstance(module, nn.Sequential) else [module]
+    return all(isinstance(one, ELEMENTWISE) for one in inside)
 
 
 def _split_pair(modules: Sequence[nn.Module], index: int, size: int) -> SplitLayer:

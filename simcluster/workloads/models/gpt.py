@@ -21,6 +21,7 @@ from simcluster.workloads.models.text import cut, read_text, read_tokens
 from simcluster.workloads.models.token_file import read_file_tokens, vocabulary_of
 from simcluster.workloads.models.transformer import GPT, GptShape
 from simcluster.workloads.optimizers import PositiveFinite, named_optimizer
+from simcluster.workloads.recipe import with_recipe
 from simcluster.workloads.workload import Workload
 
 Size = Literal["tiny", "125m", "350m", "1.3b", "2.7b", "6.7b", "7b", "13b", "70b", "175b"]
@@ -65,6 +66,7 @@ SIZES: dict[Size, GptShape] = {
 }
 
 
+@with_recipe
 def gpt(
     *,
     size: Size = "tiny",

@@ -18,6 +18,7 @@ from simcluster.workloads.data.samples import Samples
 from simcluster.workloads.models.idx import Bytes, read_mnist_folder
 from simcluster.workloads.models.image_folder import has_classes, read_image_folder
 from simcluster.workloads.optimizers import PositiveFinite, named_optimizer
+from simcluster.workloads.recipe import with_recipe
 from simcluster.workloads.workload import Workload
 
 EMBEDDED = Path(__file__).parent / "data" / "mnist_5k.npz"
@@ -28,6 +29,7 @@ DEVIATION = 0.3081
 PIXELS, CLASSES = 784, 10
 
 
+@with_recipe
 def mnist_mlp(
     *,
     hidden: PositiveInt = 128,
@@ -58,7 +60,11 @@ def mnist_mlp(
         name="mnist_mlp",
         weights_bytes=4 * ((PIXELS + 1) * hidden + (hidden + 1) * CLASSES),
         value_free=True,
-        model=lambda: nn.Sequential(nn.Linear(PIXELS, hidden), nn.ReLU(), nn.Linear(hidden, CLASSES)),
+        model=lambda: nn.Sequential(
+            nn.Linear(PIXELS, hidden),
+            nn.Sequential(nn.ReLU(), nn.Dropout(0.0)),  # a recipe sets its share
+            nn.Linear(hidden, CLASSES),
+        ),
         loss=nn.functional.cross_entropy,
         train=train,
         test=test,

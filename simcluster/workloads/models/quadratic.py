@@ -12,9 +12,11 @@ from torch import nn
 
 from simcluster.rng import numpy_stream
 from simcluster.workloads.optimizers import PositiveFinite, sgd
+from simcluster.workloads.recipe import with_recipe
 from simcluster.workloads.workload import Workload
 
 
+@with_recipe
 def quadratic(
     *,
     features: PositiveInt = 8,

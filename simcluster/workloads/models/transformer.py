@@ -57,6 +57,7 @@ class GPT(nn.Module):
         self.blocks = nn.ModuleList(TransformerBlock(shape) for _ in range(shape.layers))
         self.norm = nn.LayerNorm(shape.width, bias=False)
         self.output = nn.Linear(shape.width, shape.vocabulary, bias=False)
+        self.dropout = nn.Dropout(0.0)  # a recipe sets its share
         if shape.tied:
             self.output.weight = self.embedding.weight
         for name, parameter in self.named_parameters():
@@ -77,19 +78,19 @@ class GPT(nn.Module):
         """Return the modules in the order of application. If the model is tied, the first and the
         last module share the embedding.
         """
-        halves = [half for block in self.blocks for half in cast(TransformerBlock, block).halves()]
-        return [Entrance(self.embedding, self.position), *halves, self.norm, self.output]
+        halves = [half for block in self.blocks for half in cast(TransformerBlock, block).halves(self.dropout)]
+        return [Entrance(self.embedding, self.position, self.dropout), *halves, self.norm, self.output]
 
 
 class Entrance(nn.Module):
-    """The first layer: the token embedding plus the position embedding."""
+    """The first layer: the token embedding plus the position embedding, with *dropout*."""
 
-    def __init__(self, embedding: nn.Embedding, position: nn.Embedding) -> None:
+    def __init__(self, embedding: nn.Embedding, position: nn.Embedding, dropout: nn.Dropout) -> None:
         super().__init__()
-        self.embedding, self.position = embedding, position
+        self.embedding, self.position, self.dropout = embedding, position, dropout
 
     def forward(self, tokens: Tensor) -> Tensor:
-        stream: Tensor = self.embedding(tokens.long()) + self.position.weight[: tokens.shape[1]]
+        stream: Tensor = self.dropout(self.embedding(tokens.long()) + self.position.weight[: tokens.shape[1]])
         return stream
 
 
@@ -171,20 +172,23 @@ def _pair(first: nn.Linear, second: nn.Linear, size: int) -> tuple[nn.Linear, nn
 
 
 class Residual(nn.Module):
-    """A module that adds to its input the result of *work* on the normalised input."""
+    """A module that adds to its input the result of *work* on the normalised input, with *dropout*
+    (Vaswani et al. 2017, section 5.4).
+    """
 
-    def __init__(self, norm: nn.Module, work: Attention | FeedForward) -> None:
+    def __init__(self, norm: nn.Module, work: Attention | FeedForward, dropout: nn.Dropout) -> None:
         super().__init__()
-        self.norm, self.work = norm, work
+        self.norm, self.work, self.dropout = norm, work, dropout
 
     def forward(self, stream: Tensor) -> Tensor:
-        added: Tensor = self.work(self.norm(stream))
+        added: Tensor = self.dropout(self.work(self.norm(stream)))
         return stream + added
 
     def tensor_split(self, size: int) -> SplitLayer:
         """Return the layer with its work split over *size* ranks; every rank normalises."""
         work, cuts = self.work.share(size)
-        return SplitLayer(work, cuts, before=self.norm, residual=True)
+        cuts = {f"0.{name}": cut for name, cut in cuts.items()}
+        return SplitLayer(nn.Sequential(work, self.dropout), cuts, before=self.norm, residual=True, alike=True)
 
 
 class TransformerBlock(nn.Module):
@@ -205,8 +209,11 @@ class TransformerBlock(nn.Module):
         self.up = nn.Linear(shape.width, shape.feed_forward * (2 if shape.gated else 1), bias=False)
         self.down = nn.Linear(shape.feed_forward, shape.width, bias=False)
 
-    def halves(self) -> list[nn.Module]:
-        """Return the two halves of the layer, in the order of application."""
+    def halves(self, dropout: nn.Dropout) -> list[nn.Module]:
+        """Return the two halves of the layer, in the order of application, with *dropout*."""
         attention = Attention(self.split, self.merge, self.heads, self.kv_heads)
         feed_forward = FeedForward(self.up, self.down, self.gated)
-        return [Residual(self.norm_attention, attention), Residual(self.norm_feed, feed_forward)]
+        return [
+            Residual(self.norm_attention, attention, dropout),
+            Residual(self.norm_feed, feed_forward, dropout),
+        ]

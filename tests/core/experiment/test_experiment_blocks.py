@@ -71,7 +71,7 @@ def test_what_is_wrong_inside_a_topology_that_an_experiment_holds_has_its_whole_
             "found a positional argument, expected a keyword-only one: write `*, interval` in the signature of some",
         ),
         ("algorithm", "none", "unknown setting of none; expected none: it has no settings"),
-        ("workload", "workload", "unknown setting of workload; expected none: it has no settings"),
+        ("workload", "workload", "unknown setting of workload; expected one of dropout, precision, scale, schedule"),
         ("workload", "any_workload", "any_workload with the argument **settings"),
     ],
 )

@@ -35,14 +35,16 @@ MAKERS: list[Callable[[], Workload]] = [
     partial(gpt, kv_heads=2, feed_forward=96, batch_size=2),
     partial(gpt, layers=1, width=32, heads=2, context=8, tied=False, batch_size=3),
     partial(gpt, tokenizer="bpe", vocabulary=300, context=16, batch_size=2),
+    partial(gpt, precision="bf16", dropout=0.1, batch_size=2),
 ]
 IDS = [f"{getattr(make, 'func', make).__name__} {getattr(make, 'keywords', {})}" for make in MAKERS]
 
 
 def both(workload: Workload) -> list[Sketch]:
-    making = workload.model, workload.loss_function, workload.make_optimizer
+    making = workload.made_model, workload.loss_function, workload.make_optimizer()
+    facts = partial(type(workload._counted), draws=False)
     return [
-        kind(*making, workload.clip_norm, workload.name, type(workload._counted)(draws=False))
+        kind(*making, workload.clip_norm, workload.name, facts(), workload.recipe.precision)
         for kind in (Sketch, SmallSketch)
     ]
 
