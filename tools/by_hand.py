@@ -35,10 +35,11 @@ UNNEEDED = ("pandas", "plotly", "pyarrow", "defusedxml")
 
 
 class Ended(NamedTuple):
-    """Node -> hash of its weights, in the simulator and in the run started by hand."""
+    """Node -> hash of its weights, in the simulator and in the run started by hand; node -> what it said."""
 
     simulated: dict[str, str]
     real: dict[str, str]
+    said: dict[str, str]
 
 
 def experiment(algorithm: str, hidden: int, batch: int) -> dict[str, Any]:
@@ -77,12 +78,12 @@ def both(folder: Path, algorithm: str, hidden: int, batch: int, *, portable: boo
         )
         nodes = [running.enter_context(_begin("node", name, "--join", meeting, *at, path=absent)) for name in NODES]
         try:
-            for process in (launcher, *nodes):
-                _wait(process)
+            _wait(launcher)
+            said = {name: _wait(process) for name, process in zip(NODES, nodes, strict=True)}
         finally:
             for process in (launcher, *nodes):
                 process.kill()
-    return Ended(_weights(folder / "sim"), _weights(folder / "real"))
+    return Ended(_weights(folder / "sim"), _weights(folder / "real"), said)
 
 
 def _begin(*words: str, path: Path | None = None) -> subprocess.Popen[str]:
@@ -95,9 +96,10 @@ def _begin(*words: str, path: Path | None = None) -> subprocess.Popen[str]:
     )
 
 
-def _wait(process: subprocess.Popen[str]) -> None:
+def _wait(process: subprocess.Popen[str]) -> str:
     said, _ = process.communicate(timeout=GUARD_S)
     assert process.returncode == 0, said
+    return said
 
 
 def _weights(folder: Path) -> dict[str, str]:
@@ -113,7 +115,7 @@ def main(words: Sequence[str] | None = None) -> int:
     for algorithm in ALGORITHMS:
         for hidden, batch in SIZES:
             with tempfile.TemporaryDirectory(prefix="by-hand-") as folder:
-                simulated, real = both(Path(folder), algorithm, hidden, batch, portable=portable)
+                simulated, real, _ = both(Path(folder), algorithm, hidden, batch, portable=portable)
             differing += simulated != real
             verdict = "the same bits" if simulated == real else "OTHER BITS"
             hashes = ", ".join(f"{name} {sha256[:12]}" for name, sha256 in simulated.items())

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from functools import partial
 from pathlib import Path
 from typing import Annotated
@@ -12,8 +13,11 @@ from typer import Argument, Option
 from simcluster.backend import real_nodes
 from simcluster.cli.terminal.options import AllowHost, ServeTls
 from simcluster.errors import Problem, UsageError
+from simcluster.logs import setup as logs
 from simcluster.process.loading import torch_loads
 from simcluster.process.platforms import need_unix
+
+log = logging.getLogger("simcluster.node")
 
 PlainHttp = Annotated[
     bool, Option("--plain-http", help="Let a coordinator's token cross a network unencrypted, where it can be stolen.")
@@ -58,6 +62,9 @@ def node(
     if launched:
         # Do this before any large import: the launcher waits for an answer.
         raise typer.Exit(real_nodes().serve_launcher())
+    if logs.current() == logs.LogSettings():  # its terminal shows more than a run's does, which has a line of progress
+        logs.configure(logs.LogSettings(level="info", component="node"))
+    log.info("%s: looks for a run at %s", name, coordinator or join)
     certificates = str(tls) if tls is not None else None
     if coordinator is not None:
         if join is not None or token_file is None:

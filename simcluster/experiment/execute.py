@@ -99,7 +99,7 @@ def run_plan(
     job = _job(plan, folder, given, progress, on_output, keeping, prints=prints)
     job = replace(job, watcher=seen, follower=follower)
     if follower is not None:
-        follower.offset_s = keeping.began_s
+        follower.offset_s, follower.config = keeping.began_s, plan.document
     # The nodes of a script read new settings for each attempt, so a cached plan would not fit.
     if plan.algorithm_name != SCRIPT:
         remember(job.config_json, plan)

@@ -70,10 +70,12 @@ class NodeRows(NamedTuple):
 class Follower(Protocol):
     """An observer of a run's rows, called like a `Watcher`.
 
-    *offset_s* is the time of the checkpoint that the run resumed from, 0 for a new run.
+    *offset_s* is the time of the checkpoint that the run resumed from, 0 for a new run; *config* is
+    the run's resolved experiment.
     """
 
     offset_s: float
+    config: Mapping[str, Any]
 
     def begin(self, run: RunInfo) -> None: ...
 

@@ -10,15 +10,15 @@ import hashlib
 import math
 import posixpath
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 import msgspec
 
 from simcluster.runs.flat_config import flat
-from simcluster.runs.folder import CONFIG, REPORT, SUMMARY, RunFolder
+from simcluster.runs.folder import CONFIG, FINAL_PATH, REPORT, SUMMARY, RunFolder
 from simcluster.runs.record import Metric
 
 if TYPE_CHECKING:
@@ -29,6 +29,9 @@ MAX_NODES = 16
 
 MAX_PARAMS = 500
 """Limit on the keys of a configuration: a larger one leaves out the topology's nodes and links."""
+
+MOST_BYTES = 1 << 30
+"""Limit on a file that a tracker gets, such as the final weights."""
 
 PARTS = ("topology.nodes.", "topology.links.")
 
@@ -110,7 +113,7 @@ def hand_over(run: RunFolder, group: str = "", swept: tuple[str, ...] = ()) -> H
     content = [run.config, summary["trace_sha256"], summary["weights_sha256"], group]
     return Handover(
         id=hashlib.sha256(msgspec.json.encode(content)).hexdigest()[:16],
-        name="{algorithm}-{topology}-{seed}".format(**summary),
+        name=name_of(summary["algorithm"], summary["topology"], run.config, summary["seed"]),
         experiment=str(summary["name"]),
         group=group,
         params=params,
@@ -125,8 +128,22 @@ def hand_over(run: RunFolder, group: str = "", swept: tuple[str, ...] = ()) -> H
         tags=_tags(run),
         failed=summary["status"] != "done",
         began_s=(run.folder / SUMMARY).stat().st_mtime,
-        files=[path for name in (CONFIG, SUMMARY, REPORT) if (path := run.folder / name).is_file()],
+        files=[path for name in (CONFIG, SUMMARY, REPORT, FINAL_PATH) if _is_sent(path := run.folder / name)],
     )
+
+
+def name_of(algorithm: str, topology: str, config: Mapping[str, Any], seed: int) -> str:
+    """Return the name of a run, with the learning rate and the batch sizes that *config* has."""
+    workload = config.get("workload") or {}
+    rate, batch = workload.get("learning_rate"), workload.get("batch_size")
+    sizes = batch.values() if isinstance(batch, Mapping) else [batch] if batch else []
+    recipe = [f"lr{rate:g}"] if isinstance(rate, (int, float)) else []
+    recipe += ["b" + "+".join(map(str, dict.fromkeys(sizes)))] if sizes else []
+    return "-".join((algorithm, topology, *recipe, str(seed)))
+
+
+def _is_sent(path: Path) -> bool:
+    return path.is_file() and path.stat().st_size <= MOST_BYTES
 
 
 def values_of(rows: Sequence[Metric]) -> list[TrackedValue]:

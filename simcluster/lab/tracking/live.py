@@ -12,9 +12,10 @@ import threading
 import time
 from collections import defaultdict
 from collections.abc import Callable, Sequence
+from typing import Any
 
 from simcluster.lab.tracking.exporting import opened
-from simcluster.lab.tracking.handover import Heading, RunDraft, TrackedValue, values_of
+from simcluster.lab.tracking.handover import Heading, RunDraft, TrackedValue, name_of, values_of
 from simcluster.runs.record import Metric
 from simcluster.watching.board import RunInfo
 from simcluster.watching.telling import NodeRows
@@ -78,12 +79,13 @@ class LiveTracking:
         self._next_s = 0.0
         self._points = Points()
         self._last: Callable[[], Sequence[NodeRows]] = list
-        self.offset_s = 0.0
+        self.offset_s, self.config = 0.0, dict[str, Any]()
 
     def begin(self, run: RunInfo) -> None:
         """Begin the draft of a run; a new attempt of the run replaces the previous draft."""
         self._points = Points(self.offset_s)
-        heading = Heading(f"{run.algorithm}-{run.topology}-{run.seed}", run.name, run.backend, time.time())
+        name = name_of(run.algorithm, run.topology, self.config, run.seed)
+        heading = Heading(name, run.name, run.backend, time.time())
         for writer in self._writers:
             writer.put(heading)
 

@@ -57,7 +57,7 @@ def test_a_sweep_is_handed_over_point_by_point_each_run_once(tmp_path: Path, not
     assert str(swept.track("tensorboard")) == "2 runs written to a list\n  read it"
     assert [run.swept["algorithm.pull_interval"] for run in notes.runs] == [1, 2]
     assert {run.place for run in notes.runs} == {"pulls"}
-    assert {run.name for run in notes.runs} == {"sync_ps-smolcluster-0"}
+    assert {run.name for run in notes.runs} == {"sync_ps-smolcluster-lr0.1-b16-0"}
     again = load_sweep(tmp_path / "pulls").track("tensorboard")
     assert (again.written, again.known) == (0, 2)
     (swept.folders[0] / "summary.json").unlink()

@@ -7,14 +7,15 @@ from pathlib import Path
 
 import pytest
 
-from simcluster.lab.tracking.handover import MAX_PARAMS, hand_over
+from simcluster.lab.tracking.handover import MAX_PARAMS, hand_over, name_of
+from simcluster.runs.folder import FINAL_PATH
 from tests.lab.tracking.tracked import run_of_500, small_run
 from tests.support.made_up_runs import made_up_config
 
 
 def test_a_run_is_named_and_its_configuration_is_flat(tmp_path: Path) -> None:
     found = hand_over(small_run(tmp_path), "big-sweep", ("algorithm.pull_interval", "topology.links.a-b.bandwidth"))
-    assert found.name == "sync_ps-pair-7"
+    assert found.name == "sync_ps-pair-b32-7"
     assert (found.experiment, found.place) == ("quickstart", "big-sweep")
     assert found.params["algorithm.name"] == "sync_ps"
     assert found.params["topology.nodes.a.device"] == "raspberry-pi-5"
@@ -79,3 +80,21 @@ def test_of_a_large_cluster_the_parts_are_left_out(tmp_path: Path, monkeypatch: 
     assert found.params["workload.batch_size"] == 32
     monkeypatch.setattr("simcluster.lab.tracking.handover.MAX_NODES", 1)
     assert {value.name for value in hand_over(run).values} == {"loss", "eval_loss", "time_s"}
+
+
+def test_the_name_has_the_rate_and_each_batch_size_once() -> None:
+    by_node = {"learning_rate": 0.05, "batch_size": {"mini1": 64, "mini2": 64, "pi": 8}}
+    assert name_of("edp", "shelf", {"workload": by_node}, 3) == "edp-shelf-lr0.05-b64+8-3"
+    assert name_of("own", "shelf", {"workload": {"path": "my.py:model"}}, 3) == "own-shelf-3"
+
+
+def test_the_final_weights_are_handed_over_unless_they_are_large(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run = small_run(tmp_path)
+    weights = run.folder / FINAL_PATH
+    weights.parent.mkdir(exist_ok=True)
+    weights.write_bytes(bytes(10_000))
+    assert hand_over(run).files[-1] == weights
+    monkeypatch.setattr("simcluster.lab.tracking.handover.MOST_BYTES", 9_999)
+    assert weights not in hand_over(run).files

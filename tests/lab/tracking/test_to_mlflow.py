@@ -38,7 +38,7 @@ def runs_of(mlflow: Any, into: Path, seed: int) -> tuple[Any, list[Any]]:
 def test_five_hundred_scalars_are_read_back(mlflow: Any, into: Path, tmp_path: Path) -> None:
     assert run_of_500(tmp_path).track("mlflow", str(into)).written == 1
     client, (found,) = runs_of(mlflow, into, 7)
-    assert found.info.run_name == "sync_ps-pair-7"
+    assert found.info.run_name == "sync_ps-pair-b32-7"
     assert found.info.status == "FINISHED"
     assert found.data.params["topology.links.a-b.bandwidth"] == "1 MB/s"
     assert found.data.metrics["summary/elapsed_s"] == 1.0

@@ -50,7 +50,7 @@ def scalars(folder: Path) -> dict[tuple[str, int], tuple[float, float]]:
 def test_five_hundred_scalars_are_read_back_with_their_steps_and_times(tmp_path: Path) -> None:
     run = run_of_500(tmp_path / "run")
     assert run.track("tensorboard", str(tmp_path / "tb")).written == 1
-    folder = tmp_path / "tb" / "quickstart" / "sync_ps-pair-7" / hand_over(run).id[:8]
+    folder = tmp_path / "tb" / "quickstart" / "sync_ps-pair-b32-7" / hand_over(run).id[:8]
     found = scalars(folder)
     assert sum(name.startswith("m") for name, _ in found) == 500
     assert found["m2", 30][1] == 32
@@ -68,15 +68,15 @@ def test_the_same_run_twice_is_there_once_and_another_beside_it(tmp_path: Path) 
     other = small_run(tmp_path / "run", seed=8)
     assert other.track("tensorboard", str(into)).written == 1
     files = sorted(path.relative_to(into).parts[:2] for path in into.rglob("events.*"))
-    assert files == [("quickstart", "sync_ps-pair-7"), ("quickstart", "sync_ps-pair-8")]
-    (folder,) = (into / "quickstart" / "sync_ps-pair-7").iterdir()
+    assert files == [("quickstart", "sync_ps-pair-b32-7"), ("quickstart", "sync_ps-pair-b32-8")]
+    (folder,) = (into / "quickstart" / "sync_ps-pair-b32-7").iterdir()
     assert math.isnan(scalars(folder)["loss", 2][1])
 
 
 def test_of_a_sweep_the_table_of_runs_has_what_was_swept(tmp_path: Path) -> None:
     run = hand_over(small_run(tmp_path / "run"), "pulls", ("algorithm.pull_interval",))
     assert TensorboardTracker(str(tmp_path / "tb")).write(run)
-    (folder,) = (tmp_path / "tb" / "pulls" / "sync_ps-pair-7").iterdir()
+    (folder,) = (tmp_path / "tb" / "pulls" / "sync_ps-pair-b32-7").iterdir()
     (start,) = [
         value.metadata.plugin_data.content
         for event in events(folder)
@@ -89,7 +89,7 @@ def test_of_a_sweep_the_table_of_runs_has_what_was_swept(tmp_path: Path) -> None
 
 def test_what_a_crash_left_half_written_is_written_anew(tmp_path: Path) -> None:
     run = small_run(tmp_path / "run")
-    place = tmp_path / "tb" / "quickstart" / "sync_ps-pair-7"
+    place = tmp_path / "tb" / "quickstart" / "sync_ps-pair-b32-7"
     partial = place / f".partial-{hand_over(run).id[:8]}"
     partial.mkdir(parents=True)
     (partial / "events.out.tfevents.0.old").touch()

@@ -50,7 +50,7 @@ def test_five_hundred_scalars_are_read_back(records_of: Any, tmp_path: Path) -> 
     (path,) = (tmp_path / "w").rglob("*.wandb")
     records = list(records_of(path))
     (begun,) = [record.run for record in records if record.WhichOneof("record_type") == "run"]
-    assert (begun.run_id, begun.display_name, begun.project) == (hand_over(run).id, "sync_ps-pair-7", "quickstart")
+    assert (begun.run_id, begun.display_name, begun.project) == (hand_over(run).id, "sync_ps-pair-b32-7", "quickstart")
     values = {
         (item.nested_key[0] if item.nested_key else item.key, record.history.step.num): json.loads(item.value_json)
         for record in records

@@ -78,6 +78,8 @@ class Starters:
                 self._job.on_output("launcher", f"all nodes in tmux attach -t {self._panes.session}")
         if waited := [member.name for member in members if member.by_hand]:
             self._say_how_to_start(waited, rendezvous)
+        elif self._options.rendezvous != SocketOptions.rendezvous and not any(self._job.remotes):
+            self._say("starts all nodes here, since none has an `address`; a node started by hand replaces a lost one")
         await self.start_again(members, rendezvous)
 
     def _say_how_to_start(self, names: Sequence[str], rendezvous: str) -> None:
@@ -91,6 +93,9 @@ class Starters:
             f"{f' in {topology.name}' if topology is not None else ''} and so are started by hand: "
             f"simcluster node {names[0]} {join}; --topology with another one, without addresses, starts all here"
         )
+        self._say(text)
+
+    def _say(self, text: str) -> None:
         if self._job.on_output is not None:
             self._job.on_output("launcher", text)
         else:

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import importlib
+import logging
 import os
 import socket
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from functools import partial
 from pathlib import Path
@@ -27,6 +28,7 @@ from simcluster.runs.event_notes import Notes
 from simcluster.runs.event_order import EventKind
 from simcluster.runs.record import NodeRecord, kept_spans
 from simcluster.runs.recorder import Recorder
+from simcluster.runs.words import plural
 from simcluster_backends.common.event_loop import end_programs_tasks, run_to_its_end
 from simcluster_backends.common.failure import LEFT, Failure, failure_of, first_of
 from simcluster_backends.common.narrator import Narrator
@@ -45,6 +47,11 @@ from simcluster_backends.sockets.wire import messages as wire
 from simcluster_backends.sockets.wire.frame import MESSAGE_LIMIT_BYTES
 from simcluster_backends.sockets.wire.keys import KEY_BYTES
 from simcluster_backends.sockets.wire.reader import FrameLimits
+
+log = logging.getLogger("simcluster.node")
+
+NAMED = 8
+"""Limit on the names of the nodes that a line says to wait for."""
 
 
 def join(
@@ -84,6 +91,8 @@ def join(
         try:
             job = lane.job.result(timeout=JOIN_S + 10)
             logs.log_as_node(logs.LogSettings(job.log_format, job.log_level, job.loki, "node", job.title, job.rank))
+            others = [other for other in job.names if other != name]
+            log.info("%s: is rank %d of %d%s", name, job.rank, len(job.names), _waits_for(others))
             with one_thread():
                 loops = loop_factory(job.uvloop, counts=job.order)
                 failure = run_to_its_end(live(), loops)
@@ -94,6 +103,11 @@ def join(
         finally:
             lane.close()
             logs.close()
+
+
+def _waits_for(others: Sequence[str]) -> str:
+    more = f" and {len(others) - NAMED} more" if len(others) > NAMED else ""
+    return f"; waits for {', '.join(others[:NAMED])}{more}" if others else ""
 
 
 class _NodeRun:
@@ -190,6 +204,7 @@ class _NodeRun:
             held = prepare(job.config_json)
         self.lane.send(wire.ConnectionReport(held or []))
         at_s = (await self._go).at_s
+        log.info("%s: begins, connected to %s", self.recorder.record.name, plural(len(self.member.links), "node"))
         kept = self._safekeeping
         if job.keeps:
             self.recorder.channel = kept if self.notes is None else NotedChannel(kept, self.notes)
