@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import inspect
 import types
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from typing import Annotated, Any, Literal, Union, get_args, get_origin, get_type_hints
 
 from annotated_types import Ge, Gt, Le, Lt
@@ -23,6 +23,10 @@ RANGES: dict[str, Callable[[Dice, int], Any]] = {
     "bucket_bytes": lambda dice, size: dice.pick("value", (1, 16, 64)),
     "timeout_s": lambda dice, size: dice.spread("value", 1e-4, 0.05),
     "k": lambda dice, size: dice.whole("value", 1, size),
+    "quorum": lambda dice, size: dice.whole("value", 1, max(size - 1, 1)),
+    "grace_s": lambda dice, size: dice.spread("value", 1e-4, 0.05),
+    "sites": lambda dice, size: None,
+    "shares": lambda dice, size: None,
     "wait_for": lambda dice, size: dice.whole("value", 1, size),
     "n": lambda dice, size: dice.whole("value", 1, size),
     "buffer": lambda dice, size: dice.whole("value", 1, 3),
@@ -65,7 +69,18 @@ def draw_settings(dice: Dice, algorithm: str, size: int, varied: bool) -> dict[s
                 drawn[name] = value
     if algorithm == "pipeline" and size > 1 and drawn.get("schedule") == "interleaved":
         del drawn["schedule"]  # it needs two stages per rank, and the model has only three layers
+    for name in _unfit(algorithm, drawn):
+        drawn.pop(name, None)
     return drawn
+
+
+def _unfit(algorithm: str, drawn: Mapping[str, Any]) -> Sequence[str]:
+    """Return the drawn settings that others exclude."""
+    if algorithm == "async_diloco":
+        return ("delay", "spread") if "quorum" in drawn else ("grace_s",)
+    if algorithm == "zero" and "compression" in drawn:
+        return ("compression",) if "power_sgd" in str(drawn["compression"]) else ("reduce",)
+    return ()
 
 
 def _value(dice: Dice, name: str, hint: Any, size: int) -> Any:
