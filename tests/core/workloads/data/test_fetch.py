@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from simcluster.errors import RunError, UsageError
-from simcluster.web.fetch import WebFile, check_url, fetch
+from simcluster.workloads.data.fetch import WebFile, check_url, fetch
 from tests.support.file_server import FileServer, serving
 
 CONTENT = bytes(range(256)) * 400
