@@ -42,7 +42,7 @@ def mnist(
     mirror: Annotated[str, Option("--from", metavar="URL", help="A mirror that has the four files.")] = MIRROR,
 ) -> None:
     """Fetch MNIST's four files (12 MB), and check their SHA-256. A second call continues the first."""
-    from simcluster.web.fetch import check_url
+    from simcluster.workloads.data.fetch import check_url
 
     check_url(mirror, "--from")
     fetch_mnist(given_path(into, "--into"), mirror)
@@ -51,9 +51,9 @@ def mnist(
 def fetch_mnist(folder: Path, mirror: str, files: Sequence[tuple[str, int, str]] = MNIST) -> None:
     """Save *files*, each (name, bytes, SHA-256), from the address *mirror* in *folder*, and read them.
 
-    Raise UsageError or RunError as `simcluster.web.fetch.fetch` does.
+    Raise UsageError or RunError as `simcluster.workloads.data.fetch.fetch` does.
     """
-    from simcluster.web.fetch import WebFile, fetch
+    from simcluster.workloads.data.fetch import WebFile, fetch
     from simcluster.workloads.models.idx import read_mnist_folder
 
     for name, size_bytes, sha256 in files:
@@ -71,7 +71,7 @@ def text(
     ] = None,
 ) -> None:
     """Fetch or copy a text, print its SHA-256, or check it."""
-    from simcluster.web.fetch import WebFile, check_url, fetch
+    from simcluster.workloads.data.fetch import WebFile, check_url, fetch
 
     folder = given_path(into, "--into")
     if sha256 is not None and (len(sha256) != 64 or not set(sha256.lower()) <= set("0123456789abcdef")):
@@ -98,7 +98,7 @@ def text(
 
 def _copied(path: Path, name: str, folder: Path, sha256: str | None) -> tuple[str, int]:
     """Copy the file at *path* to *folder* as *name*, and return (its SHA-256, its number of bytes)."""
-    from simcluster.web.fetch import sha256_of
+    from simcluster.workloads.data.fetch import sha256_of
 
     if not path.is_file():
         raise UsageError("FILE", f"no file {name}", "an address or the path of a text")

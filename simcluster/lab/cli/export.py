@@ -9,7 +9,7 @@ from typing import Annotated
 from typer import Argument, Option
 
 from simcluster.cli.track import TRACKERS
-from simcluster.errors import UsageError
+from simcluster.errors import UsageError, nearest
 from simcluster.paths.given_path import given_path
 from simcluster.paths.inside import write_whole
 from simcluster.paths.last_run import each_once, last_run
@@ -29,12 +29,15 @@ def export(
     of transformers loads.
     """
     from simcluster.lab.tracking import check
+    from simcluster.lab.tracking.exporting import KINDS
     from simcluster.results import load_run, load_sweep
     from simcluster.runs.sweep.sweep_folder import is_sweep
 
     if to == "transformers":
         _to_transformers(sources, into)
         return
+    if to not in KINDS:
+        raise UsageError("--to", repr(to), nearest(to, [*KINDS, "transformers"]))
     check(to, into)
     found = [load_sweep(source) if is_sweep(source) else load_run(source) for source in each_once(sources)]
     for one in found:

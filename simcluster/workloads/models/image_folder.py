@@ -7,7 +7,7 @@ DIR/test/CLASS/IMAGE. The sorted names of the classes are the labels 0, 1, ... L
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from importlib.util import find_spec
 from pathlib import Path
 
@@ -56,7 +56,7 @@ def _read(folder: Path, classes: Sequence[str]) -> tuple[Bytes, Bytes]:
     """Return the images and labels of all *classes* in *folder*, by class and name."""
     if not 1 <= len(classes) <= CLASSES:
         raise UsageError("data", f"{len(classes)} classes in {folder}", f"1 to {CLASSES}, a directory for each")
-    files = [list(_images(folder / name)) for name in classes]
+    files = [_images(folder / name) for name in classes]
     problems = [
         Problem("data", f"no image in {folder / name}", f"files ending in {', '.join(SUFFIXES)}")
         for name, found in zip(classes, files, strict=True)
@@ -93,18 +93,18 @@ def _load(path: Path, into: Bytes) -> Problem | None:
 
 
 def _directories(folder: Path) -> list[str]:
+    return sorted(entry.name for entry in _shown(folder) if entry.is_dir(follow_symlinks=False))
+
+
+def _images(folder: Path) -> list[Path]:
+    names = sorted(entry.name for entry in _shown(folder) if entry.is_file(follow_symlinks=False))
+    return [folder / name for name in names if name.lower().endswith(SUFFIXES)]
+
+
+def _shown(folder: Path) -> list[os.DirEntry[str]]:
+    """Return the entries of *folder* that are not hidden."""
     try:
         with os.scandir(folder) as entries:
-            return sorted(entry.name for entry in entries if entry.is_dir(follow_symlinks=False) and _is_shown(entry))
+            return [entry for entry in entries if not entry.name.startswith(".")]
     except OSError as error:
         raise UsageError("data", f"cannot read {folder}: {error.strerror}", "") from None
-
-
-def _images(folder: Path) -> Iterator[Path]:
-    with os.scandir(folder) as entries:
-        names = sorted(entry.name for entry in entries if entry.is_file(follow_symlinks=False) and _is_shown(entry))
-    return (folder / name for name in names if name.lower().endswith(SUFFIXES))
-
-
-def _is_shown(entry: os.DirEntry[str]) -> bool:
-    return not entry.name.startswith(".")

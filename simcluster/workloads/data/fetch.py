@@ -8,7 +8,7 @@ import os
 import urllib.error
 import urllib.request
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -79,6 +79,11 @@ def fetch(file: WebFile, folder: Path) -> tuple[str, int]:
             raise RunError(f"{file.url} has the SHA-256 {found[0]}, expected {file.sha256}")
         with opened(folder) as place:
             put(place, file.name)
+    except RunError:
+        with suppress(OSError):
+            if not os.stat(folder / partial, follow_symlinks=False).st_size:
+                remove(folder, partial)
+        raise
     except OSError as error:
         raise RunError(f"cannot write {folder / file.name}: {error.strerror or error}") from error
     return found
