@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping
 from simcluster.workloads.data.partition import dirichlet, iid
 from simcluster.workloads.data.samples import Batch, Samples
 from simcluster.workloads.models.gpt import gpt
-from simcluster.workloads.models.mnist import mnist_mlp
+from simcluster.workloads.models.mnist import mnist_mlp, mnist_moe
 from simcluster.workloads.models.quadratic import quadratic
 from simcluster.workloads.optimizers import adamw, sgd
 from simcluster.workloads.progress.ledger import BatchGroup
@@ -17,7 +17,9 @@ from simcluster.workloads.replica import Replica
 from simcluster.workloads.weights import weights_sha256
 from simcluster.workloads.workload import Workload
 
-WORKLOADS: Mapping[str, Callable[..., Workload]] = {"gpt": gpt, "mnist_mlp": mnist_mlp, "quadratic": quadratic}
+WORKLOADS: Mapping[str, Callable[..., Workload]] = {
+    "gpt": gpt, "mnist_mlp": mnist_mlp, "mnist_moe": mnist_moe, "quadratic": quadratic
+}  # fmt: skip
 """Name in `workload: {name: ...}` -> a function that returns the workload. Its keyword arguments
 are the workload's settings.
 """
@@ -35,6 +37,7 @@ __all__ = [
     "iid",
     "joined_batches",
     "mnist_mlp",
+    "mnist_moe",
     "quadratic",
     "sgd",
     "train_alone",

@@ -34,6 +34,7 @@ SMALL: Mapping[str, Mapping[str, Any]] = {
     "gpt": {"layers": 2, "width": 84, "heads": 84, "context": 4, "batch_size": 2, "optimizer": "sgd"}
     | {"learning_rate": 0.1, "clip_norm": None},
     "mnist_mlp": {"hidden": 12, "batch_size": 8},
+    "mnist_moe": {"hidden": 12, "experts": 6, "expert_width": 8, "batch_size": 8},
     "quadratic": {name: value for name, value in USUAL.items() if name != "name"},
 }
 """Name of a workload -> settings of a small version, used if only the name is given."""
