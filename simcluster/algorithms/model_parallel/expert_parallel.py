@@ -192,10 +192,11 @@ class _ExpertWork:
         for e, rows in self._by_expert(arrived, kept, piece).items():
             cost = self.replica.rows_cost(piece.number, f"experts.{e}", len(rows), rows.shape[1])
             own = [sums[at] for at in piece.experts[e].parameters]
-            below = rows
             if len(rows):
                 below, _ = await node.compute(piece.experts[e].backward, rows, 0, 1.0, own, cost=cost.backward)
-            found.append(below)
+                assert below is not None, "tokens have gradients"
+                rows = below
+            found.append(rows)
         rows = await self._return(found, kept, piece, f"undispatch/{tag}")
         through = await timed(node, summed_copies, rows, routed.index, routed.weights)
 
