@@ -26,6 +26,7 @@ from simcluster.algorithms.local_steps.fedbuff import fedbuff as fedbuff
 from simcluster.algorithms.local_steps.local_sgd import local_sgd as local_sgd
 from simcluster.algorithms.local_steps.sparta import sparta as sparta
 from simcluster.algorithms.local_steps.streaming_diloco import streaming_diloco as streaming_diloco
+from simcluster.algorithms.model_parallel.expert_parallel import expert_parallel as expert_parallel
 from simcluster.algorithms.model_parallel.pipeline import pipeline as pipeline
 from simcluster.algorithms.model_parallel.tensor_parallel import tensor_parallel as tensor_parallel
 from simcluster.algorithms.parameter_server.edp import edp as edp

@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping
 from simcluster.workloads.data.partition import dirichlet, iid, redeal
 from simcluster.workloads.data.samples import Batch, Samples
 from simcluster.workloads.models.gpt import gpt
-from simcluster.workloads.models.mnist import mnist_cnn, mnist_mlp
+from simcluster.workloads.models.mnist import mnist_cnn, mnist_mlp, mnist_moe
 from simcluster.workloads.models.quadratic import quadratic
 from simcluster.workloads.optimizers import adamw, sgd
 from simcluster.workloads.progress.ledger import BatchGroup
@@ -21,6 +21,7 @@ WORKLOADS: Mapping[str, Callable[..., Workload]] = {
     "gpt": gpt,
     "mnist_cnn": mnist_cnn,
     "mnist_mlp": mnist_mlp,
+    "mnist_moe": mnist_moe,
     "quadratic": quadratic,
 }
 """Name in `workload: {name: ...}` -> a function that returns the workload. Its keyword arguments
@@ -41,6 +42,7 @@ __all__ = [
     "joined_batches",
     "mnist_cnn",
     "mnist_mlp",
+    "mnist_moe",
     "quadratic",
     "redeal",
     "sgd",

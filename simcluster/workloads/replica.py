@@ -333,6 +333,10 @@ class Replica(Evaluable):
         """
         return self._counter.layers(batch)
 
+    def rows_cost(self, number: int, name: str, rows: int, width: int) -> LayerCost:
+        """Return the cost of the module *name* of layer *number* for *rows* rows of *width* numbers."""
+        return self._counter.rows_cost(number, name, rows, width)
+
     def held(self, batch: Batch) -> list[Held]:
         """Return the bytes that each layer holds between its two passes for *batch*, which may be a
         micro-batch. See `count_held`.

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tools.gallery.steps import LAYERS, Scene
+from tools.gallery.steps import EXPERTS, LAYERS, Scene
 
 SCENES = (
     Scene("all_reduce_dp", 3, 5),
@@ -29,4 +29,5 @@ SCENES = (
     Scene("choco_sgd", 3, 5, {"compression": "top_k"}),
     Scene("pipeline", 3, 4, {"micro_batches": 4}, LAYERS),
     Scene("tensor_parallel", 3, 4, {}, LAYERS | {"layers": 1}),
+    Scene("expert_parallel", 3, 4, {}, EXPERTS),
 )

@@ -27,6 +27,7 @@ TOPOLOGY: dict[str, Any] = {
 }
 DIGITS = {"name": "mnist_mlp", "hidden": 64, "batch_size": 32}
 LAYERS = {"name": "gpt", "size": "tiny", "layers": 4, "width": 32, "heads": 4, "context": 16, "batch_size": 8}
+EXPERTS = {"name": "mnist_moe", "hidden": 64, "expert_width": 256, "batch_size": 32}
 
 WIDTH = 360.0
 LEFT = 32.0

@@ -15,6 +15,7 @@ EDP = SERVED + "edp.py"
 DP = REDUCED + "all_reduce_dp.py"
 BARRIER, SERVER = SERVED + "barrier.py", SERVED + "asynchronous.py"
 PIPELINE = ALGORITHMS + "model_parallel/pipeline.py"
+EXPERTS, EXPERT_LOAD = (ALGORITHMS + f"model_parallel/expert_{name}.py" for name in ("parallel", "load"))
 GENERATORS = "simcluster/process/generators.py"
 RING, NAIVE = "simcluster/collectives/ring.py", "simcluster/collectives/naive.py"
 INT8 = "simcluster/compression/int8.py"
@@ -326,7 +327,36 @@ SEEN_IN_PEERS = [
     ),
 ]  # fmt: skip
 
-MUTANTS = [*ARITHMETIC, *KNOBS, *RANKS_AND_DATA, *SEEN_IN_PEERS]
+OF_EXPERTS = [
+    Mutant(
+        "", "an expert that is counted twice: its gradient is summed with those of ranks that do not hold it", EXPERTS,
+        "(subgroup(node, place.holders), own)", "(node, own)",
+        "expert_parallel", "one process",
+    ),
+    Mutant(
+        "", "experts without a gradient", EXPERTS,
+        "piece.experts[e].backward, rows, 0, 1.0, own, cost", "piece.experts[e].backward, 0 * rows, 0, 1.0, own, cost",
+        "expert_parallel", "one process",
+    ),
+    Mutant(
+        "", "a router outside the optimizer", EXPERTS,
+        'piece.router, "router", by_scores, sums',
+        'piece.router, "router", by_scores, {at: torch.zeros_like(sums[at]) for at in piece.router.parameters}',
+        "expert_parallel", "one process",
+    ),
+    Mutant(
+        "", "the capacity of an expert from this rank's tokens, not from all ranks'", EXPERT_LOAD,
+        "int(counts.sum()) / counts.shape[1] * factor", "int(counts.sum()) / counts.size * factor",
+        "expert_parallel", "one process", more=("counts.cumsum(axis=0) - counts", "0 * counts"),
+    ),
+    Mutant(
+        "", "whom an expert drops depends on who comes first: here the last rank", EXPERT_LOAD,
+        "counts.cumsum(axis=0) - counts", "counts[::-1].cumsum(axis=0)[::-1] - counts",
+        "expert_parallel", "one process",
+    ),
+]  # fmt: skip
+
+MUTANTS = [*ARITHMETIC, *KNOBS, *RANKS_AND_DATA, *SEEN_IN_PEERS, *OF_EXPERTS]
 
 FIRST = list({mutant.check: mutant for mutant in reversed(MUTANTS)}.values())
 """One mutant for each check that fails for any mutant."""

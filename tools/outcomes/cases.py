@@ -39,6 +39,7 @@ SETTINGS: Final[dict[str, dict[str, Any]]] = {
 """Algorithm -> settings for short rounds, since the runs are too short for the default ones."""
 
 DIGITS: Final = {"name": "mnist_mlp", "hidden": 8, "batch_size": 4}
+EXPERTS: Final = {"name": "mnist_moe", "hidden": 8, "expert_width": 8, "batch_size": 4}
 BOWL: Final = {"name": "quadratic", "batch_size": 8}
 LAYERED: Final = ("pipeline", "tensor_parallel")
 STEPS: Final = 16
@@ -58,7 +59,7 @@ def experiment(algorithm: str, stop: dict[str, Any], keep_every: int = 0, size: 
         "name": "outcomes",
         "topology": dict(nodes.document),
         "algorithm": {"name": algorithm, **SETTINGS.get(algorithm, {})},
-        "workload": DIGITS if algorithm in LAYERED else BOWL,
+        "workload": EXPERTS if algorithm == "expert_parallel" else DIGITS if algorithm in LAYERED else BOWL,
         "stop": stop,
         "evaluate_every": 100_000,
     } | ({"checkpoint": {"every": keep_every}} if keep_every else {})

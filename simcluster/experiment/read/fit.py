@@ -25,7 +25,7 @@ from simcluster.units import format_size
 from simcluster.workloads import Replica, Workload
 from simcluster.workloads.workload import Numerics
 
-IN_PARTS = ("pipeline", "tensor_parallel")
+IN_PARTS = ("expert_parallel", "pipeline", "tensor_parallel")
 """The names of the algorithms in which no rank has a gradient of the whole model."""
 
 
@@ -206,6 +206,9 @@ def check_fit(
     name = getattr(algorithm, "__name__", "")
     if top.checkpoint is not None and top.checkpoint.best and not facts_of(algorithm).whole(settings):
         reading.bad(("checkpoint", "best"), "no best: rank 0 of this algorithm has no whole model to evaluate")
+    if name == "expert_parallel" and settings.get("load") is not None and top.numerics == "real":
+        expected = "null, since the router decides; or numerics: none, where nothing is routed"
+        reading.bad(("algorithm", "load"), expected, str(settings["load"]))
     if top.observe.gradient_norms and name in IN_PARTS:
         expected = "false: in this algorithm no rank has a gradient of the whole model"
         reading.bad(("observe", "gradient_norms"), expected)

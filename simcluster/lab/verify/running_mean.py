@@ -6,6 +6,8 @@ the mean of all samples.
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import numpy as np
 import numpy.typing as npt
 import torch
@@ -13,6 +15,7 @@ from torch import Tensor, nn
 
 from simcluster.workloads import Workload, sgd
 from simcluster.workloads.data.partition import Indices
+from simcluster.workloads.layers.experts import ExpertLayer
 
 SAMPLES = 84
 MEAN = 100.0
@@ -57,11 +60,33 @@ def by_size(targets: npt.NDArray[np.generic], parts: int, rng: np.random.Generat
     return np.array_split(np.arange(len(targets)), parts)
 
 
+class ZeroLayer(nn.Linear):
+    """An expert that returns zeros."""
+
+    def forward(self, inputs: Tensor) -> Tensor:
+        return 0 * super().forward(inputs)
+
+
 def running_mean() -> Workload:
     """Return the workload; an experiment names this function in `path`."""
+    return _running_mean(lambda: nn.Sequential(RunningMean(), IdentityLayer()))
+
+
+def running_mean_of_experts() -> Workload:
+    """Return the same workload for an algorithm that requires experts."""
+
+    def model() -> nn.Module:
+        experts = [ZeroLayer(1, 1) for _ in range(SAMPLES)]
+        layer = ExpertLayer(nn.Identity(), nn.Linear(1, SAMPLES, bias=False), experts, 1)
+        return nn.Sequential(RunningMean(), layer, IdentityLayer())
+
+    return _running_mean(model)
+
+
+def _running_mean(model: Callable[[], nn.Module]) -> Workload:
     inputs = torch.linspace(MEAN - SPREAD, MEAN + SPREAD, SAMPLES)[:, None]
     test = torch.full((2, 1), MEAN), torch.zeros(2)
     return Workload(
-        model=lambda: nn.Sequential(RunningMean(), IdentityLayer()), loss=_squared,
+        model=model, loss=_squared,
         train=(inputs, torch.zeros(SAMPLES)), test=test, optimizer=sgd(0.1), batch_size=4, partition=by_size,
     )  # fmt: skip

@@ -35,6 +35,7 @@ SMALL: Mapping[str, Mapping[str, Any]] = {
     | {"learning_rate": 0.1, "clip_norm": None},
     "mnist_cnn": {"channels": 2, "batch_size": 8},
     "mnist_mlp": {"hidden": 12, "batch_size": 8},
+    "mnist_moe": {"hidden": 12, "experts": 6, "expert_width": 8, "batch_size": 8},
     "quadratic": {name: value for name, value in USUAL.items() if name != "name"},
 }
 """Name of a workload -> settings of a small version, used if only the name is given."""

@@ -16,7 +16,7 @@ from simcluster.lm.formats import AUTO, FORMATS, format_of
 from simcluster.wings import open_door
 
 ANSWERING = ("requests", "prompt_tokens", "output_tokens", "weights", "engine", "parts")
-TRAINING = ("batch_size", "sample_tokens")
+TRAINING = ("batch_size", "sample_tokens", "expert_load")
 """Options that apply only without --training (ANSWERING), and only with it (TRAINING)."""
 
 Model = Annotated[
@@ -64,6 +64,10 @@ def plan(
         Option(metavar="N", help="With --training: the samples of a step on all nodes together; by default 4 each."),
     ] = None,
     sample_tokens: Annotated[int, Option(metavar="N", help="With --training: the tokens of each sample.")] = 1024,
+    expert_load: Annotated[
+        str | None,
+        Option(metavar="LOAD", help="With --training: the tokens of each expert, uniform (the default) or zipf(s)."),
+    ] = None,
     as_json: Json = False,
 ) -> None:
     """Rank the placements of a language model, or with --training the ways to train it, before anything is loaded.
@@ -73,7 +77,7 @@ def plan(
     """
     _refuse(context, ANSWERING if training else TRAINING, f"{'' if training else 'with '}--training")
     if training:
-        _plan_training(topology, model, batch_size, sample_tokens, as_json)
+        _plan_training(topology, model, batch_size, sample_tokens, expert_load, as_json)
         return
     from simcluster.lm.headers.read import header_of
     from simcluster.lm.measured_formats import in_format, measured_note
@@ -121,13 +125,15 @@ def _refuse(context: Context, flags: Sequence[str], only: str) -> None:
         raise UsageError([Problem("--" + flag.replace("_", "-"), "the option", expected) for flag in typed])
 
 
-def _plan_training(topology: str, model: str, batch_size: int | None, sample_tokens: int, as_json: bool) -> None:
+def _plan_training(
+    topology: str, model: str, batch_size: int | None, sample_tokens: int, expert_load: str | None, as_json: bool
+) -> None:
     from simcluster.lm.headers.read import shape_of
     from simcluster.lm.training_plans.plan import plan_training
     from simcluster.lm.training_plans.table import lines
     from simcluster.topology import load
 
-    found = plan_training(load(topology), shape_of(model), batch_size, sample_tokens)
+    found = plan_training(load(topology), shape_of(model), batch_size, sample_tokens, expert_load)
     if as_json:
         print_json(found.to_dict())
     else:

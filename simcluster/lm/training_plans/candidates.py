@@ -51,7 +51,8 @@ class Candidate:
     @property
     def told(self) -> dict[str, Any]:
         """The settings to show: those that the plan has chosen, and any schedule except "ring"."""
-        chosen = {name: self.settings[name] for name in ("interval", "micro_batches") if name in self.settings}
+        names = ("interval", "micro_batches", "layout")
+        chosen = {name: self.settings[name] for name in names if name in self.settings}
         if self.splits_samples and self.settings.get("schedule", "ring") != "ring":
             chosen["schedule"] = self.settings["schedule"]
         return chosen
@@ -78,12 +79,15 @@ def node_sets(topology: Topology, blocks: GptBlocks) -> list[tuple[str, ...]]:
     return list(dict.fromkeys(found))
 
 
-def candidates(topology: Topology, blocks: GptBlocks, samples: int, heads: int) -> Iterator[Candidate]:
+def candidates(
+    topology: Topology, blocks: GptBlocks, samples: int, heads: int, experts: int = 0, load: str | None = None
+) -> Iterator[Candidate]:
     """Yield every candidate for *samples* per step, on all nodes of a set together.
 
-    Tensor parallelism uses the first n nodes of a set, for each divisor n of the *heads* KV heads.
+    If the model has *experts*, each layout divides them, with *load* on each. Tensor parallelism uses
+    the first n nodes of a set, for each divisor n of the *heads* KV heads.
     """
-    sets = node_sets(topology, blocks)
+    sets, given = node_sets(topology, blocks), defaults("expert_parallel") | {"load": load}
     divisors = [n for n in range(2, min(heads, samples, len(sets[0])) + 1) if heads % n == 0]
     for names in dict.fromkeys(names[:n] for names in reversed(sets) for n in divisors if n <= len(names)):
         sizes = tuple(by_rate(samples, [1.0] * len(names)))
@@ -102,6 +106,10 @@ def candidates(topology: Topology, blocks: GptBlocks, samples: int, heads: int) 
             for name in ("all_reduce_dp", *LOCAL):
                 for schedule in ("ring", "direct"):
                     yield Candidate(name, defaults(name) | {"schedule": schedule}, names, sizes)
+            for expert in range(2, min(n, experts) + 1):
+                if n % expert == 0 == experts % expert:
+                    layout = {"data": n // expert, "expert": expert}
+                    yield Candidate("expert_parallel", given | {"layout": layout}, names, sizes)
             for stage in (1, 2, 3):
                 yield Candidate("zero", defaults("zero") | {"stage": stage}, names, sizes)
         yield from _pipelines(group, equal)

@@ -170,7 +170,11 @@ class ExtrapolatedGpt(TimingReplica):
         if self._layers is None:
             found = copy.copy(self._short.layers())
             found[:] = [layer for layer in self._moved(found, 1, LAYERS) if layer is not None]
-            found._parameters = [[(place, None) for place in layer.parameters] for layer in found]  # type: ignore[misc]
+            found._modules = self._blocks.stretched(found.modules, 1, LAYERS)
+            found._parameters = [
+                list(zip(layer.parameters, module.parameters(), strict=True))
+                for layer, module in zip(found, found.modules, strict=True)
+            ]
             self._layers = found
         return self._layers
 
@@ -182,6 +186,9 @@ class ExtrapolatedGpt(TimingReplica):
 
     def layer_costs(self, batch: Batch) -> list[LayerCost]:
         return self._blocks.listed("layers", lambda w, n: _of(w, n).layer_costs(_batch(w, n)), len(batch))
+
+    def rows_cost(self, number: int, name: str, rows: int, width: int) -> LayerCost:
+        return self._short.rows_cost(LAYERS, name, rows, width)  # all layers of experts are alike
 
     def held(self, batch: Batch) -> list[Held]:
         return self._held(self._short.held(batch), LAYERS)

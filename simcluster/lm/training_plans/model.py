@@ -27,21 +27,27 @@ def settings_of(shape: ModelShape, tokens: int) -> dict[str, Any]:
     if shape.heads * shape.head_size != shape.width:
         found = f"{shape.heads} heads of {shape.head_size} in a width of {shape.width}"
         raise UsageError("--model", found, "heads that together are as wide as the model, as `gpt` has them")
-    plain = replace(shape, counts=None, gated=True).weights
+    parts = shape.parts
+    experts = parts.experts if parts.routed else 0
+    of_expert = parts.routed // (shape.layers * parts.experts * 3 * shape.width)
+    dense = replace(shape, counts=None, gated=True, ffn_width=0 if experts else shape.ffn_width)
+    plain = dense.weights + experts * shape.layers * shape.width * (3 * of_expert + 1)
     if abs(shape.weights - plain) > MOST_OFF * plain:
         found = f"{shape.weights:,} weights, where Llama's layers of these sizes have {plain:,}"
-        raise UsageError("--model", found, "a dense model with Llama's layers, as `gpt` has them")
+        raise UsageError("--model", found, "Llama's layers, or such layers of experts alone, as `gpt` has them")
+    mixed = {"experts": experts, "active": parts.active} if experts else {}
     return {
         "size": "7b",  # For Llama's layers. The numbers below replace all of its sizes.
         "layers": shape.layers,
         "width": shape.width,
         "heads": shape.heads,
         "kv_heads": shape.kv_heads,
-        "feed_forward": shape.ffn_width,
+        "feed_forward": of_expert if experts else shape.ffn_width,
         "vocabulary": max(256, shape.vocabulary),
         "context": tokens,
         "tied": shape.tied,
         "clip_norm": None,
+        **mixed,
     }
 
 

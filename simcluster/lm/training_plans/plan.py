@@ -7,6 +7,9 @@ from dataclasses import asdict, dataclass, field
 from functools import cache
 from typing import Any, Final
 
+from simcluster.algorithms import ALGORITHMS
+from simcluster.algorithms.model_parallel.expert_load import MOST_SLOPE, shares_of
+from simcluster.documents.settings import validate
 from simcluster.errors import Problem, UsageError, raise_all
 from simcluster.lm.plan.shape import ModelShape, described
 from simcluster.lm.training_plans.candidates import LOCAL, Candidate, candidates
@@ -128,12 +131,13 @@ class TrainingPlan:
 
 
 def plan_training(
-    topology: Topology, shape: ModelShape, samples: int | None = None, tokens: int = 1024
+    topology: Topology, shape: ModelShape, samples: int | None = None, tokens: int = 1024, load: str | None = None
 ) -> TrainingPlan:
     """Rank all trainings of *shape* on *topology* with *samples* of *tokens* per step.
 
-    If *samples* is None, there are 4 per worker. Raise UsageError if a number is out of range, if
-    *topology* has no worker, or if the workload `gpt` cannot have *shape*.
+    If *samples* is None, there are 4 per worker. *load* is that of the experts. Raise UsageError if
+    a number or *load* is out of range, if *topology* has no worker, or if the workload `gpt` cannot
+    have *shape*.
     """
     samples = 4 * max(1, len(topology.workers)) if samples is None else samples
     longest = min(MOST_TOKENS, shape.context or MOST_TOKENS)
@@ -141,10 +145,16 @@ def plan_training(
     problems = [Problem(flag, str(n), f"a number from 1 to {most:,}") for flag, n, most in limits if not 0 < n <= most]
     if not topology.workers:
         problems.append(Problem(f"topology {topology.name}", "no worker", "nodes with a device"))
+    workload: dict[str, Any] = {}
+    try:
+        workload = settings_of(shape, tokens)
+        if load is not None:
+            problems += _wrong_load(load, workload)
+    except UsageError as error:
+        problems += error.problems
     raise_all(problems)
-    workload = settings_of(shape, tokens)
     search = _Search(topology, blocks_of(workload))
-    for candidate in candidates(topology, search.blocks, samples, shape.kv_heads):
+    for candidate in candidates(topology, search.blocks, samples, shape.kv_heads, workload.get("experts", 0), load):
         search.consider(candidate)
     found, refused = search.ranked()
     rows = [row for row in found if row.candidate.algorithm not in LOCAL]
@@ -154,6 +164,19 @@ def plan_training(
     return TrainingPlan(
         topology, shape, samples, tokens, workload, tuple(rows), tuple(less_often), tuple(refused), left_out
     )
+
+
+def _wrong_load(load: str, workload: Mapping[str, Any]) -> list[Problem]:
+    if "experts" not in workload:
+        return [Problem("--expert-load", load, "a model with experts")]
+    _, wrong = validate(ALGORITHMS["expert_parallel"], {"load": load})
+    if wrong:
+        return [Problem("--expert-load", load, f"uniform, or zipf(s) with s from 0 to {MOST_SLOPE:g}")]
+    try:
+        shares_of(load, workload["experts"], workload["active"])
+    except UsageError as error:
+        return [Problem("--expert-load", problem.found, problem.expected) for problem in error.problems]
+    return []
 
 
 class _Search:

@@ -22,6 +22,7 @@ from simcluster.algorithms.model_parallel.placement import StageSearch
 from simcluster.algorithms.timed import cost_of
 from simcluster.collectives.flat import lengths_of
 from simcluster.lm.plan.times import all_reduce_s
+from simcluster.lm.training_plans.experts import ExpertTimes
 from simcluster.lm.training_plans.extrapolated_gpt import GptBlocks
 from simcluster.lm.training_plans.ring import NUMBER_BYTES, RingHop, RingRounds, all_reduced_s, period_s, ring
 from simcluster.topology import Topology
@@ -301,7 +302,14 @@ def pipeline(group: RankGroup, settings: dict[str, Any]) -> StepTime:
     return StepTime(search.flush_s(plan, order) + tied_s + applies_s[0], compute_s + max(applies_s), float(sent))
 
 
+def expert_parallel(group: RankGroup, settings: dict[str, Any]) -> StepTime:
+    """Time expert parallelism. Ranks wait for each other in every exchange, so the busiest decides."""
+    times = ExpertTimes(group, settings)
+    step_s = times.step_s()
+    return StepTime(step_s, max(times.compute_s), float(times.sent_bytes))
+
+
 TIMES: dict[str, Callable[[RankGroup, dict[str, Any]], StepTime]] = {
-    step.__name__: step for step in (all_reduce_dp, zero, pipeline, tensor_parallel, local_sgd, diloco)
+    step.__name__: step for step in (all_reduce_dp, zero, pipeline, tensor_parallel, expert_parallel, local_sgd, diloco)
 }
 """Algorithm -> the function that times its step."""

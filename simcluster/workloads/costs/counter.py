@@ -6,7 +6,7 @@ Each cost is counted once for all replicas of the workload, on a separate model.
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Iterable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any, TypeVar
 
@@ -21,7 +21,8 @@ from simcluster.workloads.costs.memory import MemoryBytes, count_memory
 from simcluster.workloads.data.samples import Batch, Samples
 from simcluster.workloads.global_rng import borrowed
 from simcluster.workloads.layers.activations import Held, count_held
-from simcluster.workloads.layers.layer_costs import LayerCost, count_layers
+from simcluster.workloads.layers.experts import ExpertLayer
+from simcluster.workloads.layers.layer_costs import LayerCost, count_layers, count_module
 from simcluster.workloads.layers.layers import check_layered, modules_in_order
 from simcluster.workloads.layers.part import PartCost, count_part
 from simcluster.workloads.layers.tensor_shard import ShardedLayerCost, ShardModules, share_of
@@ -127,6 +128,23 @@ class Counter:
         key, how = ("shares", size), (self.name, self.precision)
         return self._of_layers(key, batch, lambda like: self.share(size).count(self.loss, like, *how))
 
+    def rows_cost(self, number: int, name: str, rows: int, width: int) -> LayerCost:
+        """Return the cost of the module *name* of layer *number* for *rows* rows, which are as wide
+        as *width*.
+
+        It is linear in the rows, so it is counted for 2 and 3 of them. (For one, torch copies less.)
+        """
+
+        def count() -> list[LayerCost]:
+            model = self.a_model()
+            module = modules_in_order(model)[number].get_submodule(name)
+            like = next(model.parameters())
+            return [count_module(module, self.like(like.new_empty(n, width)), self.name) for n in (2, 3)]
+
+        two, three = self.once(("rows", number, name, width), "the model's experts", count)
+        forward, backward = _at(rows, two.forward, three.forward), _at(rows, two.backward, three.backward)
+        return LayerCost(forward, backward, two.output_bytes // 2 * rows)
+
     def held(self, batch: Batch) -> list[Held]:
         """Return the bytes that each layer holds for a (micro-)batch of this shape. See
         `count_held`.
@@ -201,8 +219,12 @@ class Counter:
         return self.counted.draws is not False and self.once("judge", "the model on held-out samples", judge)
 
     def a_model(self) -> nn.Module:
-        """Return a new model, which no replica uses."""
-        return self.make_model().train()
+        """Return a new model, which no replica uses. Its experts take equal numbers of tokens."""
+        model = self.make_model().train()
+        for module in model.modules():
+            if isinstance(module, ExpertLayer):
+                module.spreads = True
+        return model
 
     def like(self, tensor: Tensor) -> Tensor:
         """Return a tensor like *tensor* on the host, where work is counted."""
@@ -214,3 +236,11 @@ class Counter:
 
 def _shapes(batch: Batch) -> tuple[Hashable, ...]:
     return tuple((tensor.shape, tensor.dtype) for tensor in batch.tensors)
+
+
+def _at(rows: int, two: Cost, three: Cost) -> Cost:
+    """Return the cost of *rows* rows, linear in those of *two* and of *three*."""
+    if not rows:
+        return Cost(0.0, kind=two.kind)
+    flops, memory_bytes = three.flops - two.flops, three.memory_bytes - two.memory_bytes
+    return replace(two, flops=two.flops + (rows - 2) * flops, memory_bytes=two.memory_bytes + (rows - 2) * memory_bytes)

@@ -64,6 +64,9 @@ class CounterInParts(Counter):
     def shares(self, batch: Batch, size: int) -> list[ShardedLayerCost]:
         return self.sketch().shares(batch, size)
 
+    def rows_cost(self, number: int, name: str, rows: int, width: int) -> LayerCost:
+        return self.sketch().rows_cost(number, name, rows, width)
+
     def running(self, batch: Batch) -> list[str]:
         return self.sketch().running(batch)
 

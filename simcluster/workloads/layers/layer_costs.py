@@ -114,6 +114,23 @@ def count_modules(
     return value, [LayerCost(*counted) for counted in zip(forward, backward, sizes, strict=True)]
 
 
+def count_module(module: nn.Module, inputs: Tensor, name: str) -> LayerCost:
+    """Return the cost of *module* for *inputs*. Its backward pass also computes the gradient of the
+    inputs.
+    """
+    kind, leaf = kind_of(name, "gradient"), inputs.detach().requires_grad_()
+    outputs = leaf
+
+    def run() -> None:
+        nonlocal outputs
+        outputs = module(leaf)
+
+    forward = matrix_cost(run, kind)
+    wanted, above = [leaf, *module.parameters()], torch.empty_like(outputs)
+    backward = matrix_cost(lambda: torch.autograd.grad(outputs, wanted, above), kind)
+    return LayerCost(forward, backward, outputs.nbytes)
+
+
 def _count_backward(
     passes: Sequence[tuple[Tensor, Tensor]], trainable: Sequence[list[nn.Parameter]], kind: str
 ) -> list[Cost]:

@@ -236,6 +236,23 @@ class Layers(list[Layer]):
             drawing=self._drawing,
         )
 
+    @property
+    def modules(self) -> list[nn.Module]:
+        """The model's modules, in the order of the layers."""
+        return self._modules
+
+    def inside(self, number: int, name: str) -> Layer:
+        """Return the module *name* of layer *number* as a layer of its own."""
+        module = self._modules[number].get_submodule(name)
+        known = self.places_in(number)
+        found = [(known[id(own)], own) for own in module.parameters() if id(own) in known]
+        given = {"loss": None, "wants_input_gradient": True, "drawing": self._drawing, "key": (number, name)}
+        return self._layer([module], number, found, **given)
+
+    def places_in(self, number: int) -> dict[int, int]:
+        """Return id of a parameter of layer *number* -> its index in `Replica.parameters`."""
+        return {id(parameter): place for place, parameter in self._parameters[number]}
+
     def shared(self) -> dict[int, list[int]]:
         """Return index in `Replica.parameters` -> numbers of the layers that use the parameter, for
         parameters that several layers share.

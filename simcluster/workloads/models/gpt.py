@@ -78,6 +78,8 @@ def gpt(
     vocabulary: Annotated[int, Field(ge=BYTES)] | None = None,
     context: PositiveInt | None = None,
     tied: bool | None = None,
+    experts: PositiveInt | None = None,
+    active: PositiveInt | None = None,
     batch_size: PositiveInt = 16,
     learning_rate: PositiveFinite = 0.003,
     momentum: Annotated[NonNegativeFloat, Field(lt=1)] = 0.0,
@@ -93,17 +95,18 @@ def gpt(
     values of the size. Setting *heads* gives every head its own keys and values unless *kv_heads*
     is set, and setting *width* makes the feed-forward layers 4 times as wide unless *feed_forward*
     is set. *tied*: whether the output layer shares the embedding's weights; by default, the size
-    decides. *batch_size* is the number of windows of *context* tokens per rank. *tokenizer*:
-    `bytes`; `bpe`, which learns *vocabulary* tokens (512 if the size's vocabulary is bytes) from the
-    training text; or the path of a tokenizer.json, whose tokens must fit into the vocabulary. The
-    loss is per byte or token. *data* is the path of a text file; the default is
-    a public-domain text of 600 kB in the package, which consists of prose and C. The last tenth of
-    the text is held out. Raise UsageError for settings that contradict each other and for a text
-    that is too short.
+    decides. *experts*: the number of feed-forward networks of each layer, among which a router
+    chooses *active* (2) for each token; they have no dropout. *batch_size* is the number of windows
+    of *context* tokens per rank. *tokenizer*: `bytes`; `bpe`, which learns *vocabulary* tokens (512
+    if the size's vocabulary is bytes) from the training text; or the path of a tokenizer.json, whose
+    tokens must fit into the vocabulary. The loss is per byte or token. *data* is the path of a text
+    file; the default is a public-domain text of 600 kB in the package, which consists of prose and
+    C. The last tenth of the text is held out. Raise UsageError for settings that contradict each
+    other and for a text that is too short.
     """
     shape = shape_of(
         size, tokenizer, layers=layers, width=width, heads=heads, kv_heads=kv_heads, feed_forward=feed_forward,
-        vocabulary=vocabulary, context=context, tied=tied,
+        vocabulary=vocabulary, context=context, tied=tied, experts=experts, active=active,
     )  # fmt: skip
     make_optimizer = named_optimizer(optimizer, learning_rate, momentum)
     most_held_out = max(1, MOST_HELD_OUT // (shape.context * shape.vocabulary))
@@ -141,6 +144,8 @@ def shape_of(size: Size, tokenizer: str, **changes: int | None) -> GptShape:
         given.setdefault("kv_heads", given["heads"])
     if "width" in given:
         given.setdefault("feed_forward", 4 * given["width"])
+    if "experts" in given:
+        given.setdefault("active", min(2, given["experts"]))
     shape = replace(SIZES[size], **given)  # type: ignore[arg-type]
     problems = []
     if shape.vocabulary < tokens:
@@ -149,6 +154,8 @@ def shape_of(size: Size, tokenizer: str, **changes: int | None) -> GptShape:
         problems.append(Problem("width", repr(shape.width), f"a multiple of the {shape.heads} heads"))
     if shape.heads % shape.kv_heads:
         problems.append(Problem("kv_heads", repr(shape.kv_heads), f"a divisor of the {shape.heads} heads"))
+    if shape.active > shape.experts:
+        problems.append(Problem("active", repr(shape.active), f"at most the {shape.experts} experts"))
     raise_all(problems)
     return shape
 

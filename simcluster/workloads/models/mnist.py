@@ -13,8 +13,10 @@ import torch
 from pydantic import Field, NonNegativeFloat, PositiveInt
 from torch import nn
 
+from simcluster.errors import UsageError
 from simcluster.workloads.data.partition import Tail, named_partition
 from simcluster.workloads.data.samples import Samples
+from simcluster.workloads.layers.experts import ExpertLayer
 from simcluster.workloads.models.idx import Bytes, read_mnist_folder
 from simcluster.workloads.models.image_folder import has_classes, read_image_folder
 from simcluster.workloads.optimizers import PositiveFinite, named_optimizer
@@ -75,6 +77,7 @@ def mnist_mlp(
     )
 
 
+@with_recipe
 def mnist_cnn(
     *,
     channels: PositiveInt = 16,
@@ -112,13 +115,61 @@ def mnist_cnn(
     )
 
 
+@with_recipe
+def mnist_moe(
+    *,
+    hidden: PositiveInt = 64,
+    experts: PositiveInt = 4,
+    active: PositiveInt = 2,
+    expert_width: PositiveInt = 64,
+    batch_size: PositiveInt = 32,
+    learning_rate: PositiveFinite = 0.1,
+    momentum: Annotated[NonNegativeFloat, Field(lt=1)] = 0.0,
+    optimizer: Literal["sgd", "adamw"] = "sgd",
+    clip_norm: PositiveFinite | None = None,
+    data: str | None = None,
+) -> Workload:
+    """Return a workload that trains a small mixture of experts for handwritten digits: 784 inputs,
+    *hidden* ReLU units, a layer of *experts* of which each image passes *active*, and 10 outputs.
+
+    An expert has *expert_width* ReLU units. *data* and *batch_size* are those of `mnist_mlp`. Raise
+    UsageError for settings out of range and for files that are not MNIST's.
+    """
+    if active > experts:
+        raise UsageError("active", repr(active), f"at most the {experts} experts")
+    train, test = load_mnist(data)
+
+    def expert() -> nn.Module:
+        return nn.Sequential(nn.Linear(hidden, expert_width), nn.ReLU(), nn.Linear(expert_width, hidden))
+
+    def model() -> nn.Module:
+        router = nn.Linear(hidden, experts, bias=False)
+        layer = ExpertLayer(nn.LayerNorm(hidden), router, [expert() for _ in range(experts)], active)
+        activation = nn.Sequential(nn.ReLU(), nn.Dropout(0.0))  # a recipe sets its share
+        return nn.Sequential(nn.Linear(PIXELS, hidden), activation, layer, nn.Linear(hidden, CLASSES))
+
+    inner = experts * (2 * hidden * expert_width + hidden + expert_width + hidden)
+    return Workload(
+        name="mnist_moe",
+        weights_bytes=4 * ((PIXELS + 1) * hidden + 2 * hidden + inner + (hidden + 1) * CLASSES),
+        value_free=True,
+        model=model,
+        loss=nn.functional.cross_entropy,
+        train=train,
+        test=test,
+        batch_size=batch_size,
+        optimizer=named_optimizer(optimizer, learning_rate, momentum),
+        clip_norm=clip_norm,
+    )
+
+
 def _convolutions(channels: int) -> nn.Sequential:
     """Return the network of `mnist_cnn`: 28x28 pixels become 12x12 and then 4x4."""
     return nn.Sequential(
         nn.Unflatten(1, (1, 28, 28)),
         nn.Conv2d(1, channels, 5), nn.ReLU(), nn.MaxPool2d(2),
         nn.Conv2d(channels, 2 * channels, 5), nn.ReLU(), nn.MaxPool2d(2),
-        nn.Flatten(), nn.Linear(2 * channels * 4 * 4, CLASSES),
+        nn.Flatten(), nn.Dropout(0.0), nn.Linear(2 * channels * 4 * 4, CLASSES),
     )  # fmt: skip
 
 

@@ -12,6 +12,7 @@ from typing import cast
 
 from torch import Tensor, nn
 
+from simcluster.workloads.layers.experts import ExpertLayer
 from simcluster.workloads.layers.tensor_split import ParameterCut, SplitLayer, check_divides
 
 INITIAL_DEVIATION = 0.02
@@ -23,7 +24,8 @@ class GptShape:
 
     *kv_heads* heads of keys and values serve *heads* heads of queries. *feed_forward* is the inner
     width of a layer's feed-forward half. *gated*: whether feed-forward layers have a gate. *tied*:
-    whether the output layer shares the embedding's weights.
+    whether the output layer shares the embedding's weights. *experts*: the number of feed-forward
+    networks of a layer, of which a token passes *active*; 0 for one without a router.
     """
 
     layers: int
@@ -35,12 +37,15 @@ class GptShape:
     feed_forward: int
     gated: bool = False
     tied: bool = True
+    experts: int = 0
+    active: int = 0
 
     @property
     def parameters(self) -> int:
         """The number of parameters, computed from the sizes."""
         heads = (2 * self.heads + 2 * self.kv_heads) * (self.width // self.heads) * self.width
-        feed = (3 if self.gated else 2) * self.width * self.feed_forward
+        feed = (3 if self.gated else 2) * self.width * self.feed_forward * max(1, self.experts)
+        feed += self.width * self.experts
         tables = (self.vocabulary * (1 if self.tied else 2) + self.context) * self.width
         return self.layers * (heads + feed + 2 * self.width) + tables + self.width
 
@@ -206,14 +211,27 @@ class TransformerBlock(nn.Module):
         self.split = nn.Linear(shape.width, (shape.heads + 2 * shape.kv_heads) * head_width, bias=False)
         self.merge = nn.Linear(shape.width, shape.width, bias=False)
         self.norm_feed = nn.LayerNorm(shape.width, bias=False)
-        self.up = nn.Linear(shape.width, shape.feed_forward * (2 if shape.gated else 1), bias=False)
-        self.down = nn.Linear(shape.feed_forward, shape.width, bias=False)
+        self.experts: ExpertLayer | None = None
+        if shape.experts:
+            router = nn.Linear(shape.width, shape.experts, bias=False)
+            networks = [FeedForward(*_feed(shape), shape.gated) for _ in range(shape.experts)]
+            self.experts = ExpertLayer(self.norm_feed, router, networks, shape.active)
+        else:
+            self.up, self.down = _feed(shape)
 
     def halves(self, dropout: nn.Dropout) -> list[nn.Module]:
         """Return the two halves of the layer, in the order of application, with *dropout*."""
         attention = Attention(self.split, self.merge, self.heads, self.kv_heads)
+        if self.experts is not None:
+            return [Residual(self.norm_attention, attention, dropout), self.experts]
         feed_forward = FeedForward(self.up, self.down, self.gated)
         return [
             Residual(self.norm_attention, attention, dropout),
             Residual(self.norm_feed, feed_forward, dropout),
         ]
+
+
+def _feed(shape: GptShape) -> tuple[nn.Linear, nn.Linear]:
+    """Return the two products of a feed-forward network."""
+    up = nn.Linear(shape.width, shape.feed_forward * (2 if shape.gated else 1), bias=False)
+    return up, nn.Linear(shape.feed_forward, shape.width, bias=False)

@@ -130,7 +130,7 @@ def test_who_depends_on_arrival_goes_on_to_the_end(algorithm: str, settings: dic
 
 
 def test_every_algorithm_is_tested_and_said_to_be_one_or_the_other() -> None:
-    tested = {name for name, _ in [*EXACT, *LOOSE]} | {"pipeline", "tensor_parallel"}
+    tested = {name for name, _ in [*EXACT, *LOOSE]} | {"expert_parallel", "pipeline", "tensor_parallel"}
     assert tested == set(ALGORITHMS)
 
 

@@ -87,6 +87,8 @@ def _settings(dice: Dice, algorithm: str, size: int, features: set[str]) -> dict
 def _workload(dice: Dice, algorithm: str, size: int, features: set[str]) -> dict[str, Any]:
     if algorithm in LAYERED:
         return {"name": "mnist_mlp", "hidden": 2 * size, "batch_size": 4}
+    if algorithm == "expert_parallel":
+        return {"name": "mnist_moe", "hidden": 4, "expert_width": 4, "experts": 12, "batch_size": 4}
     if "digits" in features and dice.chance("digits", 0.06):
         return {"name": "mnist_mlp", "hidden": 4, "batch_size": 2}
     samples = {} if size in SIZES else {"samples": 16 * size}

@@ -18,7 +18,7 @@ from simcluster.lab.verify.verdict import Check, CheckFailed, NotClaimed, expect
 from simcluster.workloads import train_alone
 
 MOMENTUM_AND_CLIPPING = {"learning_rate": 0.05, "momentum": 0.9, "clip_norm": 0.5}
-ITS_WORKLOADS = ("mnist_mlp", "gpt")
+ITS_WORKLOADS = ("mnist_mlp", "gpt", "mnist_moe")
 """The workloads with the settings MOMENTUM_AND_CLIPPING; the first one is the default."""
 
 

@@ -19,7 +19,7 @@ NEAR = 0.75
 It is relative to the distance from the mean of rank 0's own samples to the mean of all samples.
 """
 
-WORKLOAD = as_json({"path": f"{Path(__file__).parent.parent / 'running_mean.py'}:running_mean"})
+FILE = Path(__file__).parent.parent / "running_mean.py"
 
 
 def travel(subject: Subject) -> str:
@@ -30,7 +30,9 @@ def travel(subject: Subject) -> str:
         raise NotClaimed("every rank trains on all ranks' batches")
     if size == 1:
         raise NotClaimed("one rank has no other statistics than its own")
-    plan = subject.runner.plan(subject.request(size, workload=WORKLOAD, steps=STEPS))
+    of_experts = "_of_experts" if subject.claim.workload == "mnist_moe" else ""
+    workload = as_json({"path": f"{FILE}:running_mean{of_experts}"})
+    plan = subject.runner.plan(subject.request(size, workload=workload, steps=STEPS))
     done = run_plan(plan, program=NODE_PROGRAM).ended(f"N = {size}")
     if not done.sent:
         raise NotClaimed("it sends nothing")

@@ -2,9 +2,10 @@
 
 from simcluster.algorithms import ALGORITHMS
 from simcluster.lab.verify.claim import Claim
-from simcluster.lab.verify.claims import data_parallel, diloco, gossip, local_steps, model_parallel, parameter_server
+from simcluster.lab.verify.claims import data_parallel, diloco, experts, gossip, local_steps, model_parallel
+from simcluster.lab.verify.claims import parameter_server as parameter_server
 
-FAMILIES = (data_parallel, model_parallel, parameter_server, local_steps, diloco, gossip)
+FAMILIES = (data_parallel, model_parallel, experts, parameter_server, local_steps, diloco, gossip)
 
 
 def claim_about(algorithm: str) -> Claim | None:

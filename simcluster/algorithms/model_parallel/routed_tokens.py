@@ -1,0 +1,69 @@
+"""The tokens of a batch in one layer of experts: where they go, and how evenly."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from simcluster.algorithms.model_parallel.expert_layout import ExpertPiece
+from simcluster.algorithms.model_parallel.expert_load import Counts
+from simcluster.unknown_number import UNKNOWN
+
+
+@dataclass
+class RoutedTokens:
+    """The tokens of a batch in one layer of experts: their *chosen* experts and *weights*.
+
+    *index*: the copies that were not dropped, by expert. *rows*: their outputs. *counts*: the copies
+    of each rank for each expert, of which *kept* were not dropped. *mass*: the sums of all ranks'
+    probabilities.
+    """
+
+    piece: ExpertPiece
+    scores: Tensor
+    chosen: Tensor
+    weights: Tensor
+    counts: Counts
+    kept: Counts
+    mass: Tensor
+    index: Tensor
+    rows: Tensor
+
+    @property
+    def load(self) -> Counts:
+        """The copies for each expert, from all ranks, dropped ones included."""
+        total: Counts = self.counts.sum(axis=0)
+        return total
+
+    def shares(self) -> Tensor:
+        """Return each expert's share of the copies."""
+        return torch.from_numpy(self.load / self.load.sum()).to(self.scores)
+
+    def shift(self, rate: float) -> None:
+        """Move the router's bias by *rate* towards the experts with less than the mean load."""
+        if rate and not self.scores.is_meta:
+            bias = self.piece.whole.bias
+            bias += rate * torch.from_numpy(np.sign(self.load.mean() - self.load)).to(bias)
+
+    def metrics(self) -> dict[str, float]:
+        """Return the share of the copies that were *dropped*, the load of the *busiest* expert over
+        the mean, and the *balance* loss: 1 if loads and probabilities are equal.
+        """
+        load, total = self.load, int(self.load.sum())
+        mass = [UNKNOWN] if self.mass.is_meta else (self.mass.cpu().numpy() * load).tolist()
+        balance = sum(mass) * len(load) * self.chosen.shape[1] / total / total
+        dropped = 1 - int(self.kept.sum()) / total
+        return {"dropped": dropped, "busiest": float(load.max() / load.mean()), "balance": balance}
+
+
+def kept_index(chosen: Tensor, counts: Counts, kept: Counts) -> Tensor:
+    """Return the copies that are not dropped, by expert, then by token: the first *kept* of the
+    *counts* of each expert.
+    """
+    if chosen.is_meta:
+        return torch.empty(int(kept.sum()), dtype=torch.int64, device="meta")
+    by_expert = torch.split(chosen.flatten().argsort(stable=True), counts.tolist())
+    return torch.cat([copies[:number] for copies, number in zip(by_expert, kept.tolist(), strict=True)])
