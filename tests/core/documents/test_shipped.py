@@ -10,9 +10,9 @@ from simcluster.documents import shipped
 from simcluster.errors import UsageError
 
 
-def test_the_six_topologies_are_shipped() -> None:
-    names = "halos-4-regions smolcluster star-8-gigabit this-machine thunderbolt-mesh-4 two-sites-wan"
-    assert set(names.split()) <= set(shipped.shipped_names("topologies"))
+def test_the_topologies_are_shipped() -> None:
+    names = "halos-4-regions mixed-desk smolcluster star-8-gigabit this-machine thunderbolt-mesh-4 two-sites-wan"
+    assert set(names.split()) == set(shipped.shipped_names("topologies"))
 
 
 def test_names_are_found_from_any_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

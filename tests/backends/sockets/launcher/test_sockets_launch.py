@@ -90,6 +90,15 @@ def test_a_node_started_by_hand_joins_one_that_was_not(tmp_path: Path) -> None:
     assert [node.weights_sha256 for node in record.nodes] == ["m-1.0", "m-1.0"]
 
 
+@pytest.mark.slow
+def test_a_rendezvous_that_nobody_was_asked_to_is_told() -> None:
+    said: list[tuple[str, str]] = []
+    here = job("ring", "ab", options={"rendezvous": f"127.0.0.1:{free_port()}"})
+    assert run_cluster(replace(here, on_output=lambda name, line: said.append((name, line)))).error is None
+    told = "starts all nodes here, since none has an `address`; a node started by hand replaces a lost one"
+    assert said == [("launcher", told)]
+
+
 # runs that end badly
 
 
