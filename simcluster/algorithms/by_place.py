@@ -110,8 +110,9 @@ def _used_by(schedule: str) -> list[str]:
 
 
 def _as_ranks(sites: Sequence[Sequence[int | str]], names: Sequence[str]) -> list[list[int]]:
+    entries = [entry for site in sites for entry in site]
     try:
-        ranks = iter(ranks_of([entry for site in sites for entry in site], len(names), names))
+        ranks = iter(ranks_of(entries, len(names), names) if entries else ())
     except UsageError as error:
         raise UsageError([replace(problem, key="sites") for problem in error.problems]) from None
     return [[next(ranks) for _ in site] for site in sites]
