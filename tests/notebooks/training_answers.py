@@ -106,6 +106,19 @@ def the_best_staleness_grows_with_the_bandwidth(sweep: Any) -> None:
     assert 3.5 < gain[1e9] < 3.7
 
 
+@of("smolcluster_table")
+def each_network_has_its_first(table: Any) -> None:
+    runs = table.set_index(["topology", "algorithm"])
+    times, sent = runs.time_to_target_s.unstack(), runs.bytes_sent.unstack()
+    assert times.idxmin(axis=1).to_dict() == {"Wi-Fi": "edp", "gigabit": "edp", "smolcluster": "pipeline"}
+    assert (times[["all_reduce_dp", "zero"]].min(axis=1) / times.pipeline).between(2.4, 5.1).all()
+    assert (sent.all_reduce_dp / sent.pipeline).between(9.5, 10.5).all()
+    accuracy = runs.accuracy.unstack()
+    assert (accuracy[["all_reduce_dp", "zero", "pipeline"]].stack().round(2) == 0.92).all()
+    assert accuracy.edp.round(2)[["gigabit", "Wi-Fi"]].tolist() == [0.83, 0.55]
+    assert accuracy.sync_ps.between(0.845, 0.865).all()
+
+
 @of("straggler")
 def a_straggler_costs_a_barrier_most(sweep: Any) -> None:
     barrier_s, server_s, backup_s, asynchronous_s = sweep.table.time_to_target_s.to_numpy().reshape(4, 3)
