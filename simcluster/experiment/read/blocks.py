@@ -34,7 +34,7 @@ from simcluster.topology import Topology
 from simcluster.topology import load as load_topology
 from simcluster.topology.read.overrides import ALL
 from simcluster.workloads import WORKLOADS, Workload
-from simcluster.workloads.recipe import told_apart, with_recipe
+from simcluster.workloads.recipe import is_of_recipe, told_apart, with_recipe
 from simcluster.workloads.workload import Numerics
 
 KEPT = 4
@@ -232,11 +232,11 @@ def read_function(
     if function is None:
         return None, {}, {}
     given = {name: value for name, value in block.items() if name not in ("name", "path")}
-    for file in ("data", "weights"):
+    for file in ("data", "weights") if is_of_recipe(function, "weights") else ("data",):
         if isinstance(given.get(file), str):
             given[file] = str((reading.folder_of((*path, file)) / given[file]).resolve())
-    if isinstance(given.get("weights"), str) and os.path.isdir(given["weights"]):
-        given["weights"] = os.path.join(given["weights"], CHECKPOINTS, FINAL)
+            if file == "weights" and os.path.isdir(given[file]):  # the directory of a run
+                given[file] = os.path.join(given[file], CHECKPOINTS, FINAL)
     checked = reading.collect(lambda: validate(function, given, context))
     if checked is None:
         return function, {}, {}
