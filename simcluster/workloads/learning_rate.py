@@ -7,19 +7,10 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from functools import partial
-from typing import Annotated, Any, ClassVar, Literal, get_args
+from typing import Annotated, Any, Literal, get_args
 
 import torch
-from pydantic import (
-    BaseModel,
-    ConfigDict,
-    Field,
-    NonNegativeInt,
-    PlainValidator,
-    PositiveInt,
-    ValidationError,
-    WithJsonSchema,
-)
+from pydantic import BaseModel, ConfigDict, Field, PlainValidator, PositiveInt, ValidationError, WithJsonSchema
 from pydantic_core import InitErrorDetails, PydanticCustomError
 from torch.optim.lr_scheduler import LambdaLR
 
@@ -49,10 +40,9 @@ class LearningRateSchedule(BaseModel):
     """
 
     model_config = ConfigDict(extra="forbid", frozen=True)
-    keys: ClassVar[Mapping[str, tuple[str, ...]]] = _KEYS
 
     kind: ScheduleKind = "constant"
-    warmup_steps: NonNegativeInt = 0
+    warmup_steps: Annotated[int, Field(ge=0)] = 0
     min_learning_rate: Annotated[float, Field(ge=0, allow_inf_nan=False)] | None = None
     steps: PositiveInt | None = None
     gamma: Annotated[float, Field(gt=0, lt=1)] | None = None

@@ -76,14 +76,15 @@ class TrainingRecipe:
 
         Raise UsageError if it has no such setting, or came with a scheduler of the unscaled rate.
         """
-        changed = (("weight_decay", self.weight_decay is not None), ("lr", self.scale != "none"))
-        for key, _ in (one for one in changed if one[1]):
-            name = "workload.weight_decay" if key == "weight_decay" else "workload.scale"
-            if any(key not in group for group in optimizer.param_groups):
-                raise UsageError(name, f"a {type(optimizer).__name__}, which has no {key}", "an optimizer with it")
-            if key == "lr" and has_scheduler:
-                expected = "the scheduler apart from it: Workload(..., schedule=...)"
-                raise UsageError(name, "an optimizer that comes with its scheduler", expected)
+        needed = {"weight_decay": "weight_decay", "scale": "lr", "schedule": "lr"}
+        for setting, key in needed.items():
+            wanted = getattr(self, setting) != DEFAULTS[setting]
+            if wanted and any(key not in group for group in optimizer.param_groups):
+                found = f"a {type(optimizer).__name__}, which has no {key}"
+                raise UsageError(f"workload.{setting}", found, "an optimizer with it")
+        if self.scale != "none" and has_scheduler:
+            expected = "the scheduler apart from it: Workload(..., schedule=...)"
+            raise UsageError("workload.scale", "an optimizer that comes with its scheduler", expected)
         for group in optimizer.param_groups:
             if self.weight_decay is not None:
                 group["weight_decay"] = self.weight_decay
@@ -130,23 +131,25 @@ def with_recipe(function: Callable[Settings, Any]) -> Callable[..., Any]:
     def made(*args: Any, **settings: Any) -> Any:
         given = {parameter.name: settings.pop(parameter.name) for parameter in more if parameter.name in settings}
         workload = function(*args, **settings)
-        return workload.with_recipe(given) if hasattr(workload, "with_recipe") else workload
+        changed = getattr(workload, "with_recipe", None)  # the caller reports anything but a Workload
+        return workload if changed is None else changed(given)
 
     rest = [parameter for parameter in own.values() if parameter.kind is inspect.Parameter.VAR_KEYWORD]
     before = [parameter for parameter in own.values() if parameter not in rest]
     made.__signature__ = inspect.Signature([*before, *more, *rest])  # type: ignore[attr-defined]
     hints = get_type_hints(TrainingRecipe, include_extras=True)
-    try:
-        made.__annotations__ = get_type_hints(function, include_extras=True) | {
-            one.name: hints[one.name] for one in more
-        }
-    except NameError:  # a setting whose type cannot be found is reported where settings are read
-        made.__annotations__ = function.__annotations__ | {one.name: hints[one.name] for one in more}
+    made.__annotations__ = function.__annotations__ | {one.name: hints[one.name] for one in more}
     made.__recipe__ = tuple(parameter.name for parameter in more)  # type: ignore[attr-defined]
     return made
 
 
+def is_of_recipe(function: object, name: str) -> bool:
+    """Return whether `with_recipe` added the setting *name* to *function*."""
+    return name in getattr(function, "__recipe__", ())
+
+
 def told_apart(function: object, settings: Mapping[str, Any]) -> dict[str, Any]:
-    """Return *settings* without those of a recipe that `with_recipe` added and that are the default."""
-    added = getattr(function, "__recipe__", ())
-    return {key: value for key, value in settings.items() if not (key in added and value == DEFAULTS[key])}
+    """Return *settings* without those of a recipe that are the default."""
+    return {
+        key: value for key, value in settings.items() if not (is_of_recipe(function, key) and value == DEFAULTS[key])
+    }

@@ -232,7 +232,7 @@ class Workload:
         data = [part.digest() for part in (self.train_samples, self.test_samples) if part is not None]
         return [*data, *([self.given_weights.digest()] if self.given_weights is not None else [])]
 
-    @cached_property
+    @property
     def given_weights(self) -> GivenWeights | None:
         """The file with the initial weights, if the recipe names one."""
         return None if self.recipe.weights is None else GivenWeights(self.recipe.weights)
@@ -248,7 +248,7 @@ class Workload:
         """Return a new model, with the dropout of the recipe."""
         return self.recipe.of_model(self.model)
 
-    @cached_property
+    @property
     def loss_function(self) -> Loss:
         """The function *loss*, in float32, or if it is None, a function that reads the loss from the
         model's outputs.
@@ -339,7 +339,8 @@ class Workload:
             sizes = self.sizes(size)
             # Pipelines compute a batch that joins those of all ranks.
             sketch = self._sketch(sizes.total)
-            self._check_recipe(sketch.model, size, steps)
+            if rank == 0:
+                self._check_recipe(sketch.model, size, steps)
             return TimingReplica(sketch, self.train_samples, self.test_samples, sizes, steps, rank)
         if any(tensor.is_meta for tensor in self.train_samples.tensors):
             raise UsageError("train", "tensors without values", "values, or numerics: none")

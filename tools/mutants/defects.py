@@ -145,8 +145,8 @@ ARITHMETIC = [
     ),
     Mutant(
         "13", "master weights that are quantised again at every step: small updates vanish", DP,
-        "replica.apply, mean, cost=replica.apply_cost())\n",
-        "replica.apply, mean, cost=replica.apply_cost())\n"
+        "replica.apply, mean, accumulate, cost=replica.apply_cost())\n",
+        "replica.apply, mean, accumulate, cost=replica.apply_cost())\n"
         "        steps = [parameter.abs().max() / 127 for parameter in replica.parameters]\n"
         "        replica.load([(p / s).round() * s for p, s in zip(replica.parameters, steps, strict=True)])\n",
         "all_reduce_dp", "one process",

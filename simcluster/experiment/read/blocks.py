@@ -35,7 +35,7 @@ from simcluster.topology import load as load_topology
 from simcluster.topology.read.overrides import ALL
 from simcluster.workloads import WORKLOADS, Workload
 from simcluster.workloads.models.gpt import LEARNT
-from simcluster.workloads.recipe import told_apart, with_recipe
+from simcluster.workloads.recipe import is_of_recipe, told_apart, with_recipe
 from simcluster.workloads.workload import Numerics
 
 FILES = ("data", "weights", "tokenizer")
@@ -236,11 +236,12 @@ def read_function(
     if function is None:
         return None, {}, {}
     given = {name: value for name, value in block.items() if name not in ("name", "path")}
-    # A function of the user's may call something else than a file `tokenizer`.
-    for name in _files_of(given, FILES if "name" in block else FILES[:2]):
+    # A function of the user's may call something else than a file `weights` or `tokenizer`.
+    files = ["data"] + ["weights"] * is_of_recipe(function, "weights") + ["tokenizer"] * ("name" in block)
+    for name in _files_of(given, files):
         given[name] = str((reading.folder_of((*path, name)) / given[name]).resolve())
-    if isinstance(given.get("weights"), str) and os.path.isdir(given["weights"]):
-        given["weights"] = os.path.join(given["weights"], CHECKPOINTS, FINAL)
+        if name == "weights" and os.path.isdir(given[name]):  # the directory of a run
+            given[name] = os.path.join(given[name], CHECKPOINTS, FINAL)
     checked = reading.collect(lambda: validate(function, given, context))
     if checked is None:
         return function, {}, {}

@@ -76,7 +76,7 @@ def _join_cost(split: SplitLayer, size_bytes: int, kind: str) -> LayerCost:
     return LayerCost(forward, backward, size_bytes)
 
 
-class SumInFloat32(nn.Module):
+class SumTerm(nn.Module):
     """The end of a rank's share: its term of the sum over ranks, in float32 if it is bfloat16."""
 
     def forward(self, term: Tensor) -> Tensor:
@@ -104,7 +104,7 @@ def share_of(
             share.modules.append(part)
             share.layers.append((here, None, None))
             continue
-        work = nn.Sequential(part.work, SumInFloat32())
+        work = nn.Sequential(part.work, SumTerm())
         share.modules += [work] if part.before is None else [part.before, work]
         share.layers.append((None, here, part) if part.before is None else (here, here + 1, part))
         if not is_on_host(trainable[0]):

@@ -21,6 +21,7 @@ from tests.core.workloads.replicas import dropping_out, equal, some_data, train
 from tests.core.workloads.test_schedules import SETTINGS, weights
 from tests.support.kept import MNIST, config, hashes, play, play_on
 from tests.support.levels import sample_of
+from tests.support.root import ROOT
 
 COSINE = {"kind": "cosine", "warmup_steps": 2, "min_learning_rate": 0.001}
 WHOLE = {"schedule": COSINE, "weight_decay": 0.1, "dropout": 0.2, "precision": "bf16"}
@@ -282,3 +283,19 @@ def test_every_algorithm_trains_and_resumes_with_the_whole_recipe(algorithm: str
     assert hashes(whole)[0] != hashes(plain)[0]
     if algorithm not in INEXACT:
         assert hashes(rest) == hashes(whole)
+
+
+@pytest.mark.slow
+def test_the_seeds_gpt_runs_smaller_with_the_same_bits_on_both_backends(tmp_path: Path) -> None:
+    small = {"layers": 1, "width": 32, "context": 16, "feed_forward": 64, "batch_size": 2, "vocabulary": 260}
+    changes: dict[str, Any] = {f"workload.{key}": value for key, value in small.items()}
+    changes |= {"stop": {"steps": 3}, "workload.schedule.warmup_steps": 1}
+    file = ROOT / "experiments" / "seeds" / "gpt.yaml"
+    runs = [
+        simcluster.run(str(file), backend=backend, overrides=changes, out=tmp_path / backend, report=False)
+        for backend in ("sim", "sockets")
+    ]
+    assert runs[0].summary["weights_sha256"] == runs[1].summary["weights_sha256"]
+    block = runs[0].config["workload"]
+    assert (block["dropout"], block["weight_decay"], block["clip_norm"]) == (0.1, 0.01, 1.0)
+    assert block["schedule"] == {"kind": "cosine", "warmup_steps": 1, "min_learning_rate": 6e-5}
