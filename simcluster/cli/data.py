@@ -41,7 +41,10 @@ def mnist(
     into: Into,
     mirror: Annotated[str, Option("--from", metavar="URL", help="A mirror that has the four files.")] = MIRROR,
 ) -> None:
-    """Fetch MNIST's four files (12 MB), and check their SHA-256. A second call continues the first."""
+    """Fetch MNIST's four files (12 MB), and check their SHA-256.
+
+    A second call continues a fetch that was cut off.
+    """
     from simcluster.workloads.data.fetch import check_url
 
     check_url(mirror, "--from")

@@ -27,6 +27,7 @@ EXTRAS: Mapping[str, tuple[str, str]] = {
     "dask": ("distributed", "sweeps on a Dask cluster"),
     "api": ("fastapi", "the coordinator and its page"),
     "lm": ("tokenizers", "tokens and chat templates of language models"),
+    "images": ("PIL", "workloads on folders of images"),
     "tls": ("cryptography", "TLS between nodes"),
     "mlflow": ("mlflow", "runs in MLflow"),
     "wandb": ("wandb", "runs in Weights & Biases"),

@@ -254,7 +254,8 @@ def read_function(
 
 def _files_of(settings: Mapping[str, Any], names: Sequence[str]) -> list[str]:
     """Return those of *names* whose settings are the path of a file or directory."""
-    return [name for name in names if isinstance(settings.get(name), str) and settings[name] not in LEARNT]
+    given = [name for name in names if isinstance(settings.get(name), str)]
+    return [name for name in given if name != "tokenizer" or settings[name] not in LEARNT]
 
 
 def _loaded(reading: DocumentReading, path: KeyPath, given: object, seed: int) -> tuple[Function, str]:

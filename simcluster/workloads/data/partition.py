@@ -68,8 +68,11 @@ def deals_each_epoch(partition: Partition) -> bool:
 
 
 def tail_of(partition: Partition) -> Tail:
-    """Return the *tail* that *partition* binds by `functools.partial`; "keep" if it binds none."""
-    bound: Tail = partition.keywords.get("tail", "keep") if isinstance(partition, partial) else "keep"
+    """Return the *tail* that *partition*, if it is `iid` or `redeal`, binds by `functools.partial`;
+    otherwise "keep".
+    """
+    is_bound = isinstance(partition, partial) and partition.func in (iid, redeal)
+    bound: Tail = partition.keywords.get("tail", "keep") if is_bound else "keep"  # type: ignore[attr-defined]
     return bound
 
 

@@ -25,8 +25,8 @@ SPLIT = ["test", "train"]
 
 
 def has_classes(folder: Path) -> bool:
-    """Return whether *folder* has directories, so that it is a directory of images."""
-    return bool(_directories(folder))
+    """Return whether *folder* has directories and no IDX file, so that it is a directory of images."""
+    return bool(_directories(folder)) and not any(folder.glob("*-idx?-ubyte*"))
 
 
 def read_image_folder(folder: Path) -> tuple[Bytes, Bytes, Bytes, Bytes]:

@@ -22,7 +22,7 @@ def test_every_extra_is_looked_for_by_a_module_of_it() -> None:
     project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
     extras = project["optional-dependencies"]
     assert set(machine.EXTRAS) == set(extras) - {"torch", "dev", "docs"}
-    installs = {"distributed": "distributed", "mlflow": "mlflow-skinny", "kaleido": "kaleido"}
+    installs = {"distributed": "distributed", "mlflow": "mlflow-skinny", "kaleido": "kaleido", "PIL": "pillow"}
     for extra, (module, _) in machine.EXTRAS.items():
         package = installs.get(module, module).lower()
         assert any(re.split(r"[><=;\[ ]", wanted)[0].lower() == package for wanted in extras[extra]), extra

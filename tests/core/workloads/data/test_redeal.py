@@ -100,6 +100,15 @@ def test_padded_samples_count_as_repeated_and_dropped_ones_as_unused(
     assert len(set(record.extra["columns"].columns["sample"])) == min(4000, used)
 
 
+def test_a_tail_of_a_partition_of_ones_own_is_its_own() -> None:
+    """10 samples on 4 ranks are 3 steps, since the function deals all of them."""
+
+    def own(labels: Any, shards: int, rng: Any, tail: float) -> list[Any]:
+        return iid(labels, shards, rng)
+
+    assert of(10, partial(own, tail=0.5)).replica(0, 4, 0, epochs=1).steps == 3
+
+
 def test_a_tail_is_refused_where_shards_differ_on_purpose() -> None:
     with pytest.raises(UsageError, match="tail: found 'pad', expected keep with dirichlet"):
         mnist_mlp(partition="dirichlet", tail="pad")

@@ -55,6 +55,13 @@ def test_other_files_and_links_are_passed_over(tmp_path: Path) -> None:
     assert [int(image[0, 0]) for image in images] == [0, 1, 2, 3]
 
 
+def test_a_folder_with_idx_files_is_mnists_whatever_else_is_in_it(tmp_path: Path) -> None:
+    (tmp_path / "raw").mkdir()
+    (tmp_path / "train-labels-idx1-ubyte").touch()
+    with pytest.raises(UsageError, match="no t10k-labels-idx1-ubyte in"):
+        load_mnist(str(tmp_path))
+
+
 def test_all_slips_are_told_at_once(tmp_path: Path) -> None:
     draw(tmp_path / "a" / "large.png", 0, (32, 30))
     (tmp_path / "a" / "broken.png").write_bytes(b"\x89PNG\r\n\x1a\nand no more")
