@@ -200,6 +200,7 @@ class _TokenFollower:
     def __init__(self, on_token: Callable[[str, int], None]) -> None:
         self._on_token = on_token
         self.offset_s = 0.0
+        self.config: Mapping[str, Any] = {}
         self._read: dict[str, int] = {}
         self._shown: dict[str, int] = {}
 
