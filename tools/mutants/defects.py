@@ -296,6 +296,10 @@ SEEN_IN_PEERS = [
         "sync_ps", "statistics",
     ),
     Mutant(
+        "", "a push counts alike, whatever the size of its batch", SERVER,
+        "push = lend(*weighed(replica, gradients), ", "push = lend(*gradients, ", "k_async", "unequal",
+    ),
+    Mutant(
         "", "all ranks of a process draw from one set of global generators", GENERATORS,
         "if own is None or own is self._installed:", "if own is None or self._installed is not None:",
         "all_reduce_dp", "draws",

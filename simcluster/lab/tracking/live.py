@@ -11,7 +11,7 @@ import queue
 import threading
 import time
 from collections import defaultdict
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from simcluster.lab.tracking.exporting import opened
@@ -79,7 +79,8 @@ class LiveTracking:
         self._next_s = 0.0
         self._points = Points()
         self._last: Callable[[], Sequence[NodeRows]] = list
-        self.offset_s, self.config = 0.0, dict[str, Any]()
+        self.offset_s = 0.0
+        self.config: Mapping[str, Any] = {}
 
     def begin(self, run: RunInfo) -> None:
         """Begin the draft of a run; a new attempt of the run replaces the previous draft."""
