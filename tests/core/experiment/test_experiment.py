@@ -34,6 +34,7 @@ def test_the_resolved_document_has_every_default_and_reads_back_to_the_same() ->
         "wait_for": None,
         "cancel_late": False,
         "server_trains": True,
+        "compression": "none",
     }
     assert plan.document["workload"]["learning_rate"] == 0.1
     assert plan.document["seed"] == 0
