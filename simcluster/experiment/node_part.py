@@ -162,7 +162,10 @@ class NodePart:
             seen = ObservedTransport(seen, self.replica, self._recorder, observe) if observe.block else seen
             if "path" in experiment.document["algorithm"]:
                 seen = self._watch = AlgorithmWatch(seen, self.replica, self._recorder.record)
-            await experiment.algorithm(seen, self.replica, **self._settings())
+            ranks = getattr(node, "members", range(node.size))
+            size_bytes = sum(weights.nbytes for weights in self.replica.shapes)
+            settings = by_place(experiment.algorithm_settings, experiment.topology, ranks, size_bytes)
+            await experiment.algorithm(seen, self.replica, **settings)
             if exchange is not None and is_late:
                 exchange.look()
                 await share_statistics(exchange, STATISTICS)
@@ -170,13 +173,6 @@ class NodePart:
                 exchange.settle()
         self._recorder.record.is_through = True
         self._recorder.end_algorithm()
-
-    def _settings(self) -> dict[str, Any]:
-        """Return the algorithm's settings for the present group."""
-        experiment = self._experiment
-        ranks = getattr(self._node, "members", range(self._node.size))
-        size_bytes = sum(weights.nbytes for weights in self.replica.shapes)
-        return by_place(experiment.algorithm_settings, experiment.topology, ranks, size_bytes)
 
     def _exchange(self, node: Transport) -> tuple[StatisticsExchange | None, bool]:
         """Return (the exchange of running statistics, whether it happens only at the end).

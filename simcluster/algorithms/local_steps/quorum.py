@@ -60,7 +60,6 @@ async def merges(
                     coming = None
                 if push is not None:
                     held.append(push)
-                    server.hold(push)
                     (through.add if push["last"] else through.discard)(push.rank)
         if held:
             yield sorted(held, key=lambda push: push.rank)

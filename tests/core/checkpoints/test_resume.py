@@ -56,6 +56,7 @@ EXACT: list[tuple[str, dict[str, Any]]] = [
 LOOSE: list[tuple[str, dict[str, Any]]] = [
     ("ad_psgd", {}),
     ("async_diloco", {"interval": 2}),
+    ("async_diloco", {"interval": 2, "quorum": 2, "grace_s": 0.01}),
     ("easgd", {"interval": 2, "server_trains": False}),
     ("edp", {"max_staleness": 2}),
     ("edp", {"push": "weights", "pull_interval": 2}),
