@@ -90,7 +90,10 @@ def schedules(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(SCHEDULES["all_reduce"], "by_rooms", by_rooms)
 
 
-OF_ALL_REDUCE = ["all_reduce_dp", "diloco", "local_sgd", "one_bit_adam", "streaming_diloco", "tensor_parallel"]
+OF_ALL_REDUCE = [
+    "all_reduce_dp", "diloco", "expert_parallel", "local_sgd", "one_bit_adam", "streaming_diloco", "tensor_parallel"
+]  # fmt: skip
+MODELS = {"tensor_parallel": {"name": "mnist_mlp", "hidden": 6}, "expert_parallel": {"name": "mnist_moe", "experts": 6}}
 
 
 def test_the_algorithms_that_take_a_schedule_are_known() -> None:
@@ -105,7 +108,7 @@ def test_the_algorithms_that_take_a_schedule_are_known() -> None:
 @pytest.mark.usefixtures("schedules")
 @pytest.mark.parametrize("name", OF_ALL_REDUCE)
 def test_a_new_schedule_is_a_setting_of_every_algorithm_and_trains(name: str, tmp_path: Path) -> None:
-    layers = {"workload": {"name": "mnist_mlp", "hidden": 6}} if name == "tensor_parallel" else {}
+    layers = {"workload": MODELS[name]} if name in MODELS else {}
     short = {"interval": 1} if "interval" in inspect.signature(ALGORITHMS[name]).parameters else {}
     with_it, ring = (
         ran(tmp_path / schedule, algorithm={"name": name, "schedule": schedule, **short}, **layers)

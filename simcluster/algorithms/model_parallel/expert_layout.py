@@ -6,11 +6,9 @@ import copy
 import math
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any
+from typing import Any, Literal
 
-import pydantic
 from pydantic import PositiveInt
-from typing_extensions import TypedDict
 
 from simcluster.algorithms.facts import Settings, StateShares
 from simcluster.errors import UsageError
@@ -18,17 +16,11 @@ from simcluster.workloads import Replica
 from simcluster.workloads.layers.experts import ExpertLayer
 from simcluster.workloads.layers.layers import Layer
 
+ParallelLayout = dict[Literal["data", "expert"], PositiveInt]
+"""The numbers of ranks in each direction; their product is the number of all ranks.
 
-class ParallelLayout(TypedDict, total=False):
-    """The numbers of ranks in each direction; their product is the number of all ranks.
-
-    The *expert* ranks of a group divide the experts; *data* groups hold the same experts.
-    """
-
-    __pydantic_config__ = pydantic.ConfigDict(extra="forbid")  # type: ignore[misc]
-
-    data: PositiveInt
-    expert: PositiveInt
+The *expert* ranks of a group divide the experts; *data* groups hold the same experts.
+"""
 
 
 def layout_of(layout: ParallelLayout | None, size: int, experts: int) -> tuple[int, int]:

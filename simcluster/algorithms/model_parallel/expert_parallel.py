@@ -67,9 +67,9 @@ async def expert_parallel(
     the experts as can. *capacity_factor*: an expert takes at most this many times its equal share
     of the copies of all ranks' tokens; the others pass the layer unchanged. None drops nothing.
     *balance_loss*, *z_loss*: the weights of the two auxiliary losses of each layer. *bias_rate*:
-    the change per step of the bias that steers tokens away from busy experts. *load* (only with
-    `numerics: none`, where nothing is routed): "uniform", "zipf(s)", or a list. *schedule*: that of
-    the all-reduce. *gather_interval*: steps between gathers of all weights at rank 0, which records
+    the change per step of the bias that steers tokens away from busy experts. *load*:
+    "uniform", "zipf(s)", or a list; only without numerics, where nothing is routed. *schedule*:
+    that of the all-reduce. *gather_interval*: steps between gathers of all weights at rank 0, which records
     only those steps; None gathers only at the end.
     """
     place = ExpertLayout(replica, node.rank, node.size, layout)
@@ -93,7 +93,7 @@ async def expert_parallel(
                 total = await all_reduce(group, flatten(mine), tag, schedule=schedule)
                 sums.update(zip(which, unflatten(total, mine), strict=True))
 
-        # Phase 4, step. The norm counts what all ranks hold once, and each expert once.
+        # Phase 4, step: the norm counts what all ranks hold once, and each expert once.
         squares = None
         if part.clips:
             whole = part.squared_norm([sums[at] for at in shared])
