@@ -34,6 +34,11 @@ from simcluster.topology.replicas import rounds_of
 FAR = 1.5
 """A hint is shown only if a step would be at least this many times faster."""
 
+FAR_OF_SCHEDULES = 3.0
+"""The same for a schedule. For small vectors, which another one suits, twice as fast is common and
+matters little.
+"""
+
 MOST_WORKERS = 32
 """With more workers no hints are computed: that would take too long."""
 
@@ -124,7 +129,9 @@ def _of_schedule(plan: Experiment, record: RunRecord, steps: int) -> Iterator[Su
         return
     key = "algorithm.schedule"
     found = [Suggestion(key, name, _simulated_s(plan, key, name, 1)) for name in names]
-    yield min(found, key=lambda each: each.step_s)
+    best = min(found, key=lambda each: each.step_s)
+    if best.step_s * FAR_OF_SCHEDULES <= record.elapsed_s / steps:
+        yield best
 
 
 def _can_try(plan: Experiment) -> bool:

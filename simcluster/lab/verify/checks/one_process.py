@@ -131,7 +131,8 @@ def unequal(subject: Subject) -> str:
         expect(same or not is_free, f"{where}: sockets give other bits than the simulator")
         told += "; sockets give the simulator's bits" if is_free else "; it ends on sockets"
     claimed = [found for found in subject.claim.identities if _weighs(subject, found, size)]
-    for identity in claimed[:1] if subject.quick else claimed:
+    claimed = claimed[:1] if subject.quick else claimed
+    for identity in claimed:
         apart = far_apart(*_sides(subject, identity, size, where, workload))
         other = f"with {shown(identity.settings)} it is not {identity.other}"
         expect(apart <= subject.rounding, f"{where}: {other}: {apart:.2g} apart")
