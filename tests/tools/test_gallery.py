@@ -19,6 +19,7 @@ from tools.gallery.algorithms import SCENES
 from tools.gallery.images import FOLDER, images, is_current
 from tools.gallery.pages.kept import notes
 from tools.gallery.pages.scenes import SCENES as PAGES
+from tools.gallery.pays.draw import draw
 from tools.gallery.steps import Message, messages
 
 PAGE = (ROOT / "docs" / "gallery.md").read_text(encoding="utf-8")
@@ -35,7 +36,7 @@ def test_every_picture_is_shown_and_every_one_shown_is_there() -> None:
     shown = set(re.findall(r"!\[[^\]]+\]\(figures/([^)]+)\)", PAGE))
     assert shown == {*images(), *(f"pages/{scene.name}.png" for scene in PAGES)}
     assert all((FOLDER / name).is_file() for name in shown)
-    assert {"shelf.svg", "terminal.svg"} <= set(re.findall(r"!\[[^\]]+\]\(docs/figures/([^)]+)\)", README))
+    assert re.findall(r"!\[[^\]]+\]\(docs/figures/([^)]+)\)", README) == ["shelf.svg", "pays.svg", "terminal.svg"]
 
 
 def test_every_algorithm_has_its_picture() -> None:
@@ -72,6 +73,15 @@ def test_a_message_goes_from_its_send_to_the_receipt_with_its_tag() -> None:
         (1, Span("compute", 4.0, 5.0, -1, "", 0)),
     ]
     assert messages(spans) == [Message(0, 1, 1.0, 3.0, 8), Message(0, 1, 0.0, 4.0, 8)]
+
+
+def test_a_measurement_is_drawn_above_the_simulated_shelves() -> None:
+    times = {"predicted": {"alone_s": 3.8, "together_s": 2.0}, "measured": {"alone_s": 4.0, "together_s": 2.0}}
+    shelves = {"two Pis": 1.75}
+    simulated, both = draw(None, shelves), draw({"measured_on": "2026-11-30", **times}, shelves)
+    assert re.findall(r">([\d.]+\d)</text>", simulated) == ["1.75"]
+    assert re.findall(r">(\d\.\d\d)</text>", both) == ["1.90", "2.00", "1.75"]
+    assert ("measured" in both, "measured" in simulated) == (True, False)
 
 
 def test_the_recorded_weights_are_the_same_in_the_simulator_and_over_tcp() -> None:

@@ -57,7 +57,7 @@ def test_what_is_said_to_be_missed_must_be_missed_and_nothing_else() -> None:
 def test_the_site_has_each_paper_with_its_checks_and_why_something_is_missed() -> None:
     written = details()
     for name in names():
-        assert f"`experiments/papers/{files()[name]}`" in written
+        assert f"`experiments/{files()[name]}`" in written
         assert f"Claim: {paper(name).claim}\n" in written
         for check, why in paper(name).missed.items():
             assert f"Not reproduced, {check}: {why}" in written

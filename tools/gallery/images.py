@@ -9,6 +9,7 @@ from pathlib import Path
 from tests.support.root import ROOT
 from tools.gallery import papers, steps, topologies
 from tools.gallery.algorithms import SCENES
+from tools.gallery.pays import draw as pays
 from tools.gallery.shelf import draw as shelf
 from tools.gallery.terminal import draw as terminal
 
@@ -17,7 +18,11 @@ FOLDER = ROOT / "docs" / "figures"
 
 def images() -> dict[str, Callable[[], str]]:
     """Return path in FOLDER -> function that draws the picture."""
-    found: dict[str, Callable[[], str]] = {"shelf.svg": shelf.drawn, "terminal.svg": terminal.drawn}
+    found: dict[str, Callable[[], str]] = {
+        "shelf.svg": shelf.drawn,
+        "pays.svg": pays.drawn,
+        "terminal.svg": terminal.drawn,
+    }
     found |= {f"algorithms/{scene.algorithm}.svg": partial(steps.simulated, scene) for scene in SCENES}
     found |= {f"topologies/{name}.svg": partial(topologies.draw, name) for name in topologies.names()}
     found |= {f"papers/{chart.paper}.svg": partial(papers.drawn, chart) for chart in papers.CHARTS}

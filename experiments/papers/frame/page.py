@@ -15,16 +15,20 @@ from rich.table import Table
 
 from experiments.papers.frame.paper import Check, Paper, verdict_of
 
-FOLDER = Path(__file__).resolve().parent.parent
-PAGE = FOLDER.parent.parent / "docs" / "papers.md"
-SUBJECTS = ("communication", "gossip", "inference", "staleness")
-RESULTS = FOLDER / "results.json"
+FOLDER = Path(__file__).resolve().parent.parent.parent
+PAGE = FOLDER.parent / "docs" / "papers.md"
+SUBJECTS = ("papers/communication", "papers/gossip", "papers/inference", "papers/staleness", "seeds")
+RESULTS = FOLDER / "papers" / "results.json"
 """What the full setting of each paper found when it was last run: what the page is made of."""
+
+SHOWN = 1
+"""The number of failing checks that the table shows of a result. Its section has all."""
 
 _HEAD = """# Results of papers, reproduced
 
-Published results, checked with this simulator. Each is a file below `experiments/papers/` with the claim, the setting,
-and the reason if something did not reproduce. *Checks* counts those that hold, and shows those that fail.
+Published results, and claims of the systems that simcluster began with (`experiments/seeds/`), checked with this
+simulator. Each is a file with the claim, the setting, and the reason if something did not reproduce. *Checks* counts
+those that hold, and shows one that fails.
 
 `python -m experiments.papers NAME` repeats one result and prints every check; `make papers` repeats all and writes this
 page. The site, built by `make docs`, has a section for each, with every check.
@@ -36,7 +40,7 @@ python -m experiments.papers NAME
 
 
 def files() -> dict[str, Path]:
-    """Name of a paper -> its file below `experiments/papers/`, in alphabetical order."""
+    """Name of a paper -> its file below `experiments/`, in alphabetical order."""
     found = [path for subject in SUBJECTS for path in (FOLDER / subject).glob("*.py") if path.stem != "__init__"]
     return {path.stem: path.relative_to(FOLDER) for path in sorted(found, key=lambda path: path.stem)}
 
@@ -48,7 +52,7 @@ def names() -> list[str]:
 
 def paper(name: str) -> Paper:
     """The paper whose file is called *name*."""
-    found: Paper = importlib.import_module(f"experiments.papers.{files()[name].parent}.{name}").PAPER
+    found: Paper = importlib.import_module(".".join(["experiments", *files()[name].with_suffix("").parts])).PAPER
     return found
 
 
@@ -101,11 +105,12 @@ def _ours(checks: Sequence[Check]) -> str:
 
 
 def _row(name: str, one: Paper, checks: Sequence[Check]) -> list[str]:
-    title = f'<a id="{name}"></a>[{one.title}](../experiments/papers/{files()[name]})'
+    title = f'<a id="{name}"></a>[{one.title}](../experiments/{files()[name]})'
     holding = f"{sum(check.holds for check in checks)} of {len(checks)}"
-    failing = (f"{check.name}: {check.ours} (expected {check.expected})" for check in checks if not check.holds)
-    verdict = "" if all(check.holds for check in checks) else f"{verdict_of(checks)}: "
-    return [title, _authors(one.citation), verdict + "; ".join([holding, *failing])]
+    failing = [f"{check.name}: {check.ours} (expected {check.expected})" for check in checks if not check.holds]
+    shown = [*failing[:SHOWN], *([f"{len(failing) - SHOWN} more"] if len(failing) > SHOWN else [])]
+    verdict = "" if not failing else f"{verdict_of(checks)}: "
+    return [title, _authors(one.citation), verdict + "; ".join([holding, *shown])]
 
 
 def _authors(citation: str) -> str:
@@ -119,7 +124,7 @@ def _section(name: str, one: Paper, checks: Sequence[Check]) -> str:
     rows = [[check.name, check.expected, check.ours, "yes" if check.holds else "no"] for check in checks]
     said = [
         f'## <a id="{name}"></a>{one.title}\n',
-        f"{one.citation}. `experiments/papers/{files()[name]}`.\n",
+        f"{one.citation}. `experiments/{files()[name]}`.\n",
         f"Claim: {one.claim}\n",
         f"Setting: {one.setting}\n",
         f"Expected: {one.expected}\n",

@@ -36,6 +36,13 @@ def test_free_links_and_equal_nodes_give_the_speed_up_of_their_gradients(tmp_pat
     assert found.weights is None
 
 
+def test_distribution_pays_in_pays_as_its_arithmetic_says(tmp_path: Path) -> None:
+    # A ring of two: each sends two halves of the gradient, 0.4765 MB in all at 941 Mb/s, and waits for 4 x 50 us.
+    found = baseline("pays", out=tmp_path / "run", overrides={"numerics": "none", "stop.steps": 4})
+    alone_s, wires_s = found.alone_s / 4, 0.4765e6 * 8 / 941e6 + 4 * 50e-6
+    assert 1.7 < found.speed_up < alone_s / (alone_s / 2 + wires_s)
+
+
 @pytest.mark.slow
 def test_the_fastest_node_works_alone_and_slow_ones_add_their_share(tmp_path: Path) -> None:
     found = baseline(experiment(["1 MFLOP/s", "4 MFLOP/s", "1 MFLOP/s"], numerics="none"), out=tmp_path / "run")
