@@ -23,6 +23,7 @@ from simcluster.forwarding import Forwarding
 from simcluster.payload import Message, Payload, Sendable, as_payload, pack
 from simcluster.testing import CHECKS, Body, Crash, RunBodies
 from simcluster.transport import ANY, Any_, Transport
+from simcluster.workloads import mnist_moe
 from tests.core.compute.test_algorithms_on_a_device import SEED, SIZE, STEPS, workload
 from tests.support.stand_in import NAME, counted, install
 from tests.support.strict_pair import Misused, StrictPair, card, raw
@@ -182,7 +183,8 @@ def test_each_rank_needs_a_card_that_no_other_rank_uses(cards: list[str], can: b
 @pytest.mark.slow
 @pytest.mark.parametrize("name", ALGORITHMS)
 def test_in_no_algorithm_does_a_carried_tensor_meet_one_of_the_host(name: str, device: torch.device) -> None:
-    replicas = [workload().replica(rank, SIZE, SEED, STEPS, device=device) for rank in range(SIZE)]
+    model = mnist_moe(hidden=8) if name == "expert_parallel" else workload()
+    replicas = [model.replica(rank, SIZE, SEED, STEPS, device=device) for rank in range(SIZE)]
 
     async def body(node: Transport) -> None:
         await ALGORITHMS[name](DeviceTransport(node, device), replicas[node.rank])

@@ -263,8 +263,9 @@ def test_report_and_comparison_show_the_warnings(tmp_path: Path) -> None:
 @pytest.mark.parametrize("numerics", sample_of(["real", "none"], 2))
 @pytest.mark.parametrize("name", sorted(ALGORITHMS))
 def test_no_shipped_algorithm_has_a_warning(name: str, numerics: str, tmp_path: Path) -> None:
-    layers = name in ("pipeline", "tensor_parallel")
-    small: dict[str, Any] = {"layers": 5, "width": 20, "heads": 5, "context": 8, "batch_size": 4}
+    layers = name in ("expert_parallel", "pipeline", "tensor_parallel")
+    experts = {"experts": 5} if name == "expert_parallel" else {}
+    small: dict[str, Any] = {**experts, "layers": 5, "width": 20, "heads": 5, "context": 8, "batch_size": 4}
     done = simcluster.run(
         topology="smolcluster", algorithm=name, numerics=numerics, stop={"steps": 3}, out=tmp_path / "run",
         workload={"name": "gpt", **small} if layers else {"name": "mnist_mlp", "hidden": 20}, report=False,
