@@ -425,10 +425,13 @@ def last_words(details: str) -> str:
 
 
 def nearest(word: str, candidates: Iterable[str]) -> str:
-    """Return "did you mean 'X'?" for the candidate closest to *word*, or a list of candidates if
-    none is close.
+    """Return "did you mean 'X'?" for the candidate closest to *word* or those that begin with it, or a
+    list of candidates if none is close.
     """
     options = sorted(islice(candidates, MOST_COMPARED))
+    begun = [name for name in options if word and name.startswith(word)]
+    if 1 < len(begun) <= MOST_LISTED:
+        return f"did you mean {', '.join(map(repr, begun[:-1]))} or {begun[-1]!r}?"
     if (meant := closest(word, options)) is not None:
         return f"did you mean {meant!r}?"
     more = ", ..." if len(options) > MOST_LISTED else ""

@@ -219,7 +219,7 @@ def _steps_of(settings: Sequence[DocumentedSetting]) -> int:
 def _traffic(algorithm: Mapping[str, Any], nodes: int, steps: int) -> tuple[int, list[MessageTraffic]]:
     """Return (bytes of the model, one step's traffic by kind of message)."""
     shape: dict[str, Any] = {"layers": nodes, "width": 8 * nodes, "heads": nodes, "context": 8}
-    experts = {"experts": 2 * nodes} if algorithm["name"] == "expert_parallel" else {}
+    experts = {"experts": 2 * nodes} if algorithm.get("name") == "expert_parallel" else {}
     model = {"name": "gpt", **shape, **experts, "batch_size": 4}
     topology = {"generator": "star", "workers": nodes}
     with TemporaryDirectory(prefix="simcluster-explain-") as home:

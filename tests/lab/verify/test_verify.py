@@ -187,7 +187,7 @@ def test_every_wrong_request_is_refused_with_what_is_wrong(tmp_path: Path) -> No
     for options, words in [
         ({"algorithm": "edpp"}, "did you mean 'edp'"),
         ({"algorithm": str(tmp_path / "no.py:alone")}, "a file at"),
-        ({"algorithm": own, "workload": "mnist"}, "did you mean 'mnist_mlp'"),
+        ({"algorithm": own, "workload": "mnist"}, "did you mean 'mnist_cnn', 'mnist_mlp' or 'mnist_moe'"),
         ({"algorithm": own, "settings": {"interval": 3}}, "it has no settings"),
         ({"algorithm": own, "backend": "gpu"}, "sim, sockets or both"),
         ({"algorithm": own, "nodes": [0, 2]}, "at least 1"),
