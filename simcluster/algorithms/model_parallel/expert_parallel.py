@@ -12,36 +12,18 @@ from typing import Annotated
 
 import torch
 from pydantic import Field, NonNegativeFloat, PositiveInt
-from torch import Tensor
 
 from simcluster.algorithms.facts import Facts, by_samples, never
-from simcluster.algorithms.model_parallel.expert_layout import (
-    ExpertLayout,
-    ExpertPiece,
-    ParallelLayout,
-    expert_cut,
-    expert_shares,
-)
-from simcluster.algorithms.model_parallel.expert_load import Counts, ExpertLoad, counts_by, kept_of, shares_of
+from simcluster.algorithms.model_parallel.expert_layout import ExpertLayout, ParallelLayout, expert_cut, expert_shares
+from simcluster.algorithms.model_parallel.expert_load import ExpertLoad
 from simcluster.algorithms.model_parallel.expert_memory import expert_phases
+from simcluster.algorithms.model_parallel.expert_passes import ExpertPasses
 from simcluster.algorithms.model_parallel.gathering import gather
-from simcluster.algorithms.model_parallel.routed_tokens import RoutedTokens, kept_index
+from simcluster.algorithms.model_parallel.routed_tokens import RoutedTokens
 from simcluster.algorithms.steps import steps
-from simcluster.algorithms.timed import timed
-from simcluster.collectives import AllReduceSchedule, all_gather, all_reduce, all_to_all, flatten, subgroup, unflatten
+from simcluster.collectives import AllReduceSchedule, all_reduce, flatten, subgroup, unflatten
 from simcluster.transport import Transport
-from simcluster.workloads import Batch, Replica
-from simcluster.workloads.layers.experts import (
-    choose,
-    combine,
-    copied_rows,
-    router_gradient,
-    summed_copies,
-    tally,
-    uncombine,
-    weigh,
-)
-from simcluster.workloads.layers.layers import Layer
+from simcluster.workloads import Replica
 
 
 @Facts(
@@ -73,7 +55,7 @@ async def expert_parallel(
     only those steps; None gathers only at the end.
     """
     place = ExpertLayout(replica, node.rank, node.size, layout)
-    work = _ExpertWork(node, replica, place, capacity_factor, balance_loss, z_loss, load)
+    work = ExpertPasses(node, replica, place, capacity_factor, balance_loss, z_loss, load)
     part = replica.part(place.places)
 
     async for step, batch in steps(replica, places=part.places):
@@ -115,149 +97,3 @@ async def expert_parallel(
             every = [tokens.metrics() for tokens in routed.values()]
             means = {name: sum(found[name] for found in every) / len(every) for name in every[0]}
             node.record(step=step, loss=loss, **means)
-
-
-class _ExpertWork:
-    """The two passes of a rank at *place* in the layout."""
-
-    def __init__(
-        self, node: Transport, replica: Replica, place: ExpertLayout, factor: float | None, balance: float, z: float,
-        load: ExpertLoad,
-    ) -> None:  # fmt: skip
-        self.node, self.replica, self.place = node, replica, place
-        self.group = subgroup(node, place.group)
-        self._factor, self._balance, self._z, self._load = factor, balance, z, load
-
-    async def forward(self, batch: Batch, step: int, routed: dict[int, RoutedTokens]) -> float:
-        """Run phase 1, and return the loss of *batch*; put the tokens of each layer into *routed*."""
-        costs, stream = self.replica.layer_costs(batch), batch.inputs
-        *pieces, last = self.place.pieces
-        for number, piece in enumerate(pieces):
-            if isinstance(piece, ExpertPiece):
-                routed[number], stream = await self._through(piece, stream, f"{step}/{number}")
-            else:
-                stream = await self.node.compute(piece.forward, stream, cost=costs[number].forward)
-        assert not isinstance(last, ExpertPiece), "checked by ExpertLayout"
-        return await self.node.compute(last.loss, stream, batch.targets, cost=costs[-1].forward)
-
-    async def backward(self, batch: Batch, step: int, routed: dict[int, RoutedTokens], sums: dict[int, Tensor]) -> None:
-        """Run phase 2: add this rank's share of the joined batch's gradient to *sums*."""
-        costs = self.replica.layer_costs(batch)
-        gradient: Tensor | None = None
-        share = len(batch) / self.replica.batch_sizes.total
-        for number, piece in reversed(list(enumerate(self.place.pieces))):
-            if isinstance(piece, ExpertPiece):
-                assert gradient is not None, "a layer of experts is not the last"
-                gradient = await self._back_through(routed[number], gradient, f"{step}/{number}", sums)
-            else:
-                own = [sums[at] for at in piece.parameters]
-                cost = costs[number].backward
-                below, _ = await self.node.compute(piece.backward, gradient, 0, share, own, cost=cost)
-                gradient = below
-
-    async def _through(self, piece: ExpertPiece, stream: Tensor, tag: str) -> tuple[RoutedTokens, Tensor]:
-        """Send the tokens of *stream* to their experts and back; return (them, the layer's output)."""
-        node, whole = self.node, piece.whole
-        inputs = await self._rows(piece, piece.norm, "norm", stream)
-        tokens = inputs.flatten(0, -2)
-        scores = await self._rows(piece, piece.router, "router", tokens)
-        chosen = await timed(node, choose, scores, whole.bias.to(scores.device), whole.active)
-        weights = await timed(node, weigh, scores, chosen)
-
-        # Count: what fits an expert depends on all ranks' tokens, in rank order, and not on arrival.
-        own = await timed(node, tally, scores, chosen)
-        everyone = await all_gather(node, own, f"counts/{tag}")
-        counts = self._counts(everyone, piece, len(tokens))
-        kept = kept_of(counts, self._factor, whole.active)
-        index = kept_index(chosen, counts[node.rank], kept[node.rank])
-
-        # Dispatch, compute, combine.
-        copies = await timed(node, copied_rows, tokens, index, whole.active)
-        arrived = await self._exchange(copies, kept, piece, f"dispatch/{tag}")
-        outputs = []
-        for e, rows in self._by_expert(arrived, kept, piece).items():
-            cost = self.replica.rows_cost(piece.number, f"experts.{e}", len(rows), rows.shape[1])
-            outputs.append(await node.compute(piece.experts[e].forward, rows, cost=cost.forward) if len(rows) else rows)
-        rows = await self._return(outputs, kept, piece, f"combine/{tag}")
-        output = await timed(node, combine, stream, rows, index, weights)
-        mass = torch.stack(everyone).sum(0)[len(whole.experts) :]
-        return RoutedTokens(piece, scores, chosen, weights, counts, kept, mass, index, rows), output
-
-    async def _back_through(self, routed: RoutedTokens, gradient: Tensor, tag: str, sums: dict[int, Tensor]) -> Tensor:
-        """Return the gradient with respect to the layer's input, along the same ways back."""
-        node, piece, kept = self.node, routed.piece, routed.kept
-        above, by_weights = await timed(node, uncombine, gradient, routed.rows, routed.index, routed.weights)
-        arrived = await self._exchange(above, kept, piece, f"uncombine/{tag}")
-        found = []
-        for e, rows in self._by_expert(arrived, kept, piece).items():
-            cost = self.replica.rows_cost(piece.number, f"experts.{e}", len(rows), rows.shape[1])
-            own = [sums[at] for at in piece.experts[e].parameters]
-            if len(rows):
-                below, _ = await node.compute(piece.experts[e].backward, rows, 0, 1.0, own, cost=cost.backward)
-                assert below is not None, "tokens have gradients"
-                rows = below
-            found.append(rows)
-        rows = await self._return(found, kept, piece, f"undispatch/{tag}")
-        through = await timed(node, summed_copies, rows, routed.index, routed.weights)
-
-        # The router's gradient: through the weights, and from the losses that balance.
-        load = routed.load
-        tokens = int(load.sum()) / routed.chosen.shape[1]
-        terms = self._balance * len(load) / tokens, self._z / tokens
-        by_scores = await timed(
-            node, router_gradient, routed.scores, routed.chosen, by_weights, routed.shares(), *terms
-        )
-        of_router = await self._rows_back(piece, piece.router, "router", by_scores, sums)
-        through = await timed(node, torch.add, through, of_router)
-        below = await self._rows_back(piece, piece.norm, "norm", through.view_as(gradient), sums)
-        return await timed(node, torch.add, gradient, below)
-
-    def _counts(self, everyone: list[Tensor], piece: ExpertPiece, tokens: int) -> Counts:
-        """Return the copies of each rank for each expert: those counted, or without values the set
-        load's.
-        """
-        experts, active = len(piece.whole.experts), piece.whole.active
-        if self.replica.computes:
-            return torch.stack(everyone)[:, :experts].long().cpu().numpy()
-        sizes = self.replica.batch_sizes
-        copies = [tokens * active * size // self.replica.batch_size for size in sizes]
-        return counts_by(shares_of(self._load, experts, active), copies)
-
-    async def _exchange(self, copies: Tensor, kept: Counts, piece: ExpertPiece, tag: str) -> list[Tensor]:
-        """Send *copies*, which are in the order of their experts, to the experts' ranks; return what
-        comes from each rank.
-        """
-        of_rank = [int(kept[self.node.rank, self._own(piece, at)].sum()) for at in range(self.group.size)]
-        return await all_to_all(self.group, torch.split(copies, of_rank), tag)
-
-    def _by_expert(self, arrived: list[Tensor], kept: Counts, piece: ExpertPiece) -> dict[int, Tensor]:
-        """Return own expert -> its rows of what *arrived*, in rank order."""
-        own = self._own(piece)
-        parts = [
-            torch.split(rows, kept[rank, own].tolist()) for rank, rows in zip(self.place.group, arrived, strict=True)
-        ]
-        return {e: torch.cat(rows) for e, rows in zip(own, zip(*parts, strict=True), strict=True)}
-
-    async def _return(self, found: list[Tensor], kept: Counts, piece: ExpertPiece, tag: str) -> Tensor:
-        """Send the rows *found* by each own expert back; return this rank's, in their first order."""
-        own = self._own(piece)
-        parts = [torch.split(rows, kept[self.place.group, e].tolist()) for e, rows in zip(own, found, strict=True)]
-        back = [torch.cat(rows) for rows in zip(*parts, strict=True)]
-        return torch.cat(await all_to_all(self.group, back, tag))
-
-    def _own(self, piece: ExpertPiece, at: int | None = None) -> range:
-        return self.place.own(piece.whole, at)
-
-    async def _rows(self, piece: ExpertPiece, layer: Layer, name: str, rows: Tensor) -> Tensor:
-        cost = self.replica.rows_cost(piece.number, name, rows.numel() // rows.shape[-1], rows.shape[-1])
-        return await self.node.compute(layer.forward, rows, cost=cost.forward)
-
-    async def _rows_back(
-        self, piece: ExpertPiece, layer: Layer, name: str, gradient: Tensor, sums: dict[int, Tensor]
-    ) -> Tensor:
-        width = piece.whole.router.in_features
-        cost = self.replica.rows_cost(piece.number, name, gradient.numel() // gradient.shape[-1], width)
-        own = [sums[at] for at in layer.parameters]
-        below, _ = await self.node.compute(layer.backward, gradient, 0, 1.0, own, cost=cost.backward)
-        assert below is not None
-        return below
