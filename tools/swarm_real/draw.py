@@ -88,6 +88,8 @@ def _document(dice: Dice, algorithm: str, names: list[str], steps: int, length_s
     workload: dict[str, Any] = {"path": f"{PACED}:paced_quadratic", "batch_size": 4}
     if algorithm in LAYERED:
         workload = {"path": f"{PACED}:paced_digits", "batch_size": 4, "hidden": 2 * len(names)}
+    if algorithm == "expert_parallel":
+        workload = {"path": f"{PACED}:paced_experts", "batch_size": 4}
     document: dict[str, Any] = {
         "name": "swarm",
         "topology": _topology(names, dice.chance("switch", 0.7)),

@@ -15,7 +15,7 @@ import torch
 from torch import Tensor
 
 from simcluster import Workload
-from simcluster.workloads.models.mnist import mnist_mlp
+from simcluster.workloads.models.mnist import mnist_mlp, mnist_moe
 from simcluster.workloads.models.quadratic import quadratic
 from simcluster.workloads.progress.ledger import Ledger
 
@@ -42,6 +42,10 @@ def paced_quadratic(*, batch_size: int = 4, samples: int = 64) -> Workload:
 
 def paced_digits(*, batch_size: int = 4, hidden: int = 8) -> Workload:
     return _paced(mnist_mlp(batch_size=batch_size, hidden=hidden))
+
+
+def paced_experts(*, batch_size: int = 4) -> Workload:
+    return _paced(mnist_moe(batch_size=batch_size, hidden=4, expert_width=4, experts=12))
 
 
 def _paced(made: Workload) -> Workload:

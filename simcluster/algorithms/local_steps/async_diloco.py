@@ -17,15 +17,14 @@ from typing import Annotated
 
 from annotated_types import Ge, Le, Lt
 from pydantic import NonNegativeFloat, PositiveFloat, PositiveInt
-from torch import Tensor
 
 from simcluster.algorithms.facts import Facts, never
 from simcluster.algorithms.local_steps.local_step_copies import async_diloco_copies
 from simcluster.algorithms.local_steps.own_rounds import inner_steps, own_rounds
-from simcluster.algorithms.local_steps.quorum import merges, quorum_world
+from simcluster.algorithms.local_steps.quorum import mean_change, merges, quorum_world
 from simcluster.algorithms.local_steps.rounds import adopt, delayed_nesterov, nesterov, outer_gradient
 from simcluster.algorithms.parameter_server.asynchronous import PushServer, push_to_server
-from simcluster.algorithms.parameter_server.server import SERVER, Push, mean, trainers
+from simcluster.algorithms.parameter_server.server import SERVER, Push, trainers
 from simcluster.algorithms.parameter_server.server_copies import drawn_by_all
 from simcluster.algorithms.parameter_server.serving import PushRounds
 from simcluster.algorithms.steps import resumable
@@ -95,7 +94,7 @@ async def _serve(
             async for pushes in arrivals:
                 # Phase 1, outer step: for every change, in order of arrival, or for every merge.
                 stale = [server.staleness(push) for push in pushes]
-                delta = _mean(replica, pushes)
+                delta = mean_change(replica, pushes)
                 if waits is None:
                     due = (state.version + 1) % outer[2] == 0
                     gathered = state.gathered
@@ -125,14 +124,6 @@ async def _serve(
 async def _arrivals(server: PushServer) -> AsyncGenerator[list[Push]]:
     async for push in server.pushes():
         yield [push]
-
-
-def _mean(replica: Replica, pushes: Sequence[Push]) -> Tensor:
-    """Return the mean of *pushes*, weighted by the samples that they were trained on."""
-    if len(pushes) == 1:
-        return flatten(pushes[0].tensors)
-    samples = [push["trained"] * replica.batch_sizes[push.rank] for push in pushes]
-    return mean([[flatten(push.tensors)] for push in pushes], samples)[0]
 
 
 async def _work(node: Transport, replica: Replica, interval: int, codec: Codec, *, counts: bool) -> None:

@@ -32,16 +32,10 @@ from simcluster.workloads import Replica
 
 
 @Facts(
-    copies=fedbuff_copies,
-    world=served(),
-    exact=never,
-    spares="workers",
-    evenly=drawn_by_all,
-    rests=lambda settings: settings.get("concurrency") is not None,
-    working=fedbuff_working,
-    keeps_shapes=True,
+    copies=fedbuff_copies, world=served(), exact=never, spares="workers", evenly=drawn_by_all,
+    rests=lambda settings: settings.get("concurrency") is not None, working=fedbuff_working, keeps_shapes=True,
     running="server",
-)
+)  # fmt: skip
 async def fedbuff(
     node: Transport,
     replica: Replica,

@@ -5,10 +5,13 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncGenerator, AsyncIterator, Sequence
 
+from torch import Tensor
+
 from simcluster.algorithms.facts import Settings
 from simcluster.algorithms.parameter_server.asynchronous import PushServer
-from simcluster.algorithms.parameter_server.server import Push
+from simcluster.algorithms.parameter_server.server import Push, mean
 from simcluster.algorithms.parameter_server.server_copies import served
+from simcluster.collectives import flatten
 from simcluster.errors import Problem, UsageError, raise_all
 from simcluster.transport import Transport
 from simcluster.workloads import Replica
@@ -70,3 +73,11 @@ async def merges(
 
 async def _next(news: AsyncIterator[Push | None]) -> Push | None:
     return await anext(news)
+
+
+def mean_change(replica: Replica, pushes: Sequence[Push]) -> Tensor:
+    """Return the mean change of *pushes*, weighted by the samples that they were trained on."""
+    if len(pushes) == 1:
+        return flatten(pushes[0].tensors)
+    samples = [push["trained"] * replica.batch_sizes[push.rank] for push in pushes]
+    return mean([[flatten(push.tensors)] for push in pushes], samples)[0]

@@ -62,7 +62,7 @@ def test_of_many_there_are_ten_lines(tmp_path: Path) -> None:
     ("stop", "expected"),
     [
         ({"steps": 3}, []),
-        ({"steps": 3, "time": "100 s"}, ["stop.time (100 s) was never reached: the run ended at 0.00"]),
+        ({"steps": 3, "time": "100 s"}, ["stop.time (100 s) was never reached: the run ended at "]),
         ({"steps": 3000, "time": "10 ms"}, ["stop.steps (3000) was never reached: the run ended at 0.01"]),
     ],
 )

@@ -79,5 +79,5 @@ def test_a_file_that_is_not_there_is_refused_before_anything_is_written(tmp_path
 
 
 def test_the_workload_of_scripts_is_none_for_an_algorithm() -> None:
-    with pytest.raises(UsageError, match="found 'script', expected the workload: one of gpt, mnist_mlp, quadratic"):
+    with pytest.raises(UsageError, match="found 'script', expected the workload: one of gpt, mnist_cnn"):
         read_experiment("quickstart", workload="script")

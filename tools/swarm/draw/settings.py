@@ -27,6 +27,8 @@ RANGES: dict[str, Callable[[Dice, int], Any]] = {
     "grace_s": lambda dice, size: dice.spread("value", 1e-4, 0.05),
     "sites": lambda dice, size: None,
     "shares": lambda dice, size: None,
+    "layout": lambda dice, size: None,
+    "load": lambda dice, size: None,
     "wait_for": lambda dice, size: dice.whole("value", 1, size),
     "n": lambda dice, size: dice.whole("value", 1, size),
     "buffer": lambda dice, size: dice.whole("value", 1, 3),

@@ -127,7 +127,8 @@ def test_every_algorithm_takes_the_time_and_sends_the_messages_of_real_numerics(
 
 def test_every_algorithm_is_timed() -> None:
     split = {"pipeline", "tensor_parallel"}  # their models have fewer layers: tests/core/algorithms/model_parallel
-    assert set(SETTINGS) == set(ALGORITHMS) - split
+    routed = {"expert_parallel"}  # values decide where its tokens go
+    assert set(SETTINGS) == set(ALGORITHMS) - split - routed
 
 
 @pytest.mark.slow

@@ -90,6 +90,7 @@ def test_the_table_names_each_workload_by_its_function():
     assert {name: function.__name__ for name, function in WORKLOADS.items()} == {
         "mnist_cnn": "mnist_cnn",
         "mnist_mlp": "mnist_mlp",
+        "mnist_moe": "mnist_moe",
         "gpt": "gpt",
         "quadratic": "quadratic",
     }
