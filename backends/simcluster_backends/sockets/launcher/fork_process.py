@@ -184,7 +184,7 @@ def _become_node(
         begin_process(preloads)
         faulthandler.enable()
         logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(message)s")
-        code = importlib.import_module(_NODE).join(key=bytes.fromhex(key), **request)
+        code = importlib.import_module(_NODE).join(key=bytes.fromhex(key), tells=False, **request)
     except SimclusterError as error:
         from simcluster_backends.sockets.wire.handshake import RUN_IS_OVER  # imports torch
 

@@ -63,13 +63,15 @@ def join(
     files: str | None = None,
     tls: str | None = None,
     on_left: Callable[[], object] = lambda: None,
+    tells: bool = True,
 ) -> int:
     """Run as node *name* of the launcher at *rendezvous*, "host:port"; return the exit code.
 
     Peers reach this node at *listen*; port 0 is any free one. If a launcher has sent user code, it
     is below the directory *files*. With TLS, the directory *tls* has this node's certificate and
     key, and the CA's certificate. The exit code is 0 if this node ended well or left as ordered,
-    otherwise 1. *on_left* is called if it left. Raise UsageError for a bad address, key or
+    otherwise 1. *on_left* is called if it left. *tells*: whether it logs whom it waits for, which
+    nobody reads of a node that a launcher has started. Raise UsageError for a bad address, key or
     certificate. Raise HandshakeRefused, ProtocolError or RunError if the launcher is unreachable or
     refuses this node.
     """
@@ -86,13 +88,14 @@ def join(
         lane = ControlLane(name, host, port, key, secure)
 
         async def live() -> Failure | None:
-            return await _NodeRun(lane, job, key, listening, secure).live()
+            return await _NodeRun(lane, job, key, listening, secure, tells).live()
 
         try:
             job = lane.job.result(timeout=JOIN_S + 10)
             logs.log_as_node(logs.LogSettings(job.log_format, job.log_level, job.loki, "node", job.title, job.rank))
             others = [other for other in job.names if other != name]
-            log.info("%s: is rank %d of %d%s", name, job.rank, len(job.names), _waits_for(others))
+            if tells:
+                log.info("%s: is rank %d of %d%s", name, job.rank, len(job.names), _waits_for(others))
             with one_thread():
                 loops = loop_factory(job.uvloop, counts=job.order)
                 failure = run_to_its_end(live(), loops)
@@ -113,11 +116,14 @@ def _waits_for(others: Sequence[str]) -> str:
 class _NodeRun:
     """The run of *job* by this node, from its connections to its outcome."""
 
-    def __init__(self, lane: ControlLane, job: wire.Job, key: bytes, listening: socket.socket, tls: Tls | None) -> None:
+    def __init__(
+        self, lane: ControlLane, job: wire.Job, key: bytes, listening: socket.socket, tls: Tls | None, tells: bool
+    ) -> None:
         self.lane = lane
         self.job = job
         self._listening = listening
         self._loop = asyncio.get_running_loop()
+        self._tells = tells
         self._started_s: float | None = None
         self.recorder = Recorder(job.rank, job.names[job.rank], self._now, kept_spans(len(job.names)))
         self.recorder.losses_are_planned = False
@@ -204,7 +210,8 @@ class _NodeRun:
             held = prepare(job.config_json)
         self.lane.send(wire.ConnectionReport(held or []))
         at_s = (await self._go).at_s
-        log.info("%s: begins, connected to %s", self.recorder.record.name, plural(len(self.member.links), "node"))
+        if self._tells:
+            log.info("%s: begins, connected to %s", self.recorder.record.name, plural(len(self.member.links), "node"))
         kept = self._safekeeping
         if job.keeps:
             self.recorder.channel = kept if self.notes is None else NotedChannel(kept, self.notes)
