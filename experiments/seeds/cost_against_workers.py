@@ -41,7 +41,8 @@ MISSED = (("digits", 2, WAITS), ("digits", 4, WAITS), ("GPT", 2, PAYS), ("GPT", 
 PAPER = Paper(
     title="Cost against workers",
     citation="DDP simulation 2025. Phase 8 distributed training, Integration with Previous Phases",
-    claim="The cost of a job is that of one worker, times the number of workers.",
+    claim="Cost is cost_per_worker x world_size. It is read here as: a job costs what it costs on one worker, times "
+    "the number of workers.",
     setting="`all_reduce_dp` on 1 to 8 Raspberry Pis 5 around a gigabit switch, equal numbers of "
     "samples: `mnist_mlp`, and the GPT of `experiments/pays.yaml`. Cost is in node-seconds.",
     expected="N times the cost of one worker, to 20 %.",

@@ -8,7 +8,7 @@ from experiments.papers.frame import Check, Lab, Paper, agrees, exceeds, star
 
 
 def elapsed_s(lab: Lab, dead_s: float | None, steps: int) -> float:
-    """Return the seconds of *steps* steps of 1 s on four nodes; one hangs for ever, unless *dead_s* is None."""
+    """Return the seconds of *steps* steps of 2 s on four nodes; one hangs for ever, unless *dead_s* is None."""
     faults = [] if dead_s is None else [{"kind": "hang", "node": "n3", "at": "5500 ms"}]
     run = lab.run(
         topology=star([None] * 4),
@@ -35,7 +35,7 @@ PAPER = Paper(
     title="90 s or 5 s to notice a failure",
     citation="Legion 2025. Phase 1.3 progress report, Performance Targets",
     claim="Heartbeats detect a failed worker within 90 s.",
-    setting="`all_reduce_dp` on four nodes with steps of 1 s; one stops answering in the sixth. The others wait for "
+    setting="`all_reduce_dp` on four nodes with steps of 2 s; one stops answering in the third. The others wait for "
     "it until `dead_s`, 5 s by default, and re-form.",
     expected="The wait is the whole difference: 85 s. After 90 s, one failure costs more than half of the run.",
     measure=measure,

@@ -111,7 +111,7 @@ def calling(function: Function, step: Callable[[], Any], expected: str) -> Any:
     except UsageError:
         raise
     except (Exception, SystemExit) as error:
-        named = function.func if isinstance(function, partial) else function
+        named = inspect.unwrap(function.func if isinstance(function, partial) else function)
         file = inspect.getsourcefile(named) if inspect.isroutine(named) or inspect.isclass(named) else None
         line = _line_in(error, Path(file)) if file is not None else None
         name = getattr(named, "__name__", type(named).__name__)

@@ -38,16 +38,21 @@ class ExpertLayer(nn.Module):
         return combine(stream, rows, index, weigh(scores, chosen))
 
 
+def _wide(scores: Tensor) -> Tensor:
+    """Return *scores* in at least float32, in which torch's autocast computes probabilities, too."""
+    return scores.to(torch.promote_types(scores.dtype, torch.float32))
+
+
 def choose(scores: Tensor, bias: Tensor, active: int) -> Tensor:
     """Return the numbers of each token's experts, ascending, with shape (tokens, active)."""
-    return (scores.detach().softmax(1) + bias).topk(active, dim=1).indices.sort(dim=1).values
+    return (_wide(scores.detach()).softmax(1) + bias).topk(active, dim=1).indices.sort(dim=1).values
 
 
 def weigh(scores: Tensor, chosen: Tensor) -> Tensor:
     """Return the weights of the *chosen* experts: their probabilities, which are normalised if a
     token has several experts. (If it has one, the router would get no gradient.)
     """
-    weights = scores.softmax(1).gather(1, chosen)
+    weights = _wide(scores).softmax(1).gather(1, chosen)
     return weights / weights.sum(1, keepdim=True) if chosen.shape[1] > 1 else weights
 
 
@@ -63,7 +68,7 @@ def tally(scores: Tensor, chosen: Tensor) -> Tensor:
     """
     number = torch.zeros(scores.shape[1], dtype=torch.float64, device=scores.device)
     number = number.index_add(0, chosen.flatten(), torch.ones_like(chosen.flatten(), dtype=torch.float64))
-    return torch.cat([number, scores.softmax(1).sum(0, dtype=torch.float64)])
+    return torch.cat([number, _wide(scores).softmax(1).sum(0, dtype=torch.float64)])
 
 
 def even_counts(copies: int, experts: int) -> list[int]:
@@ -104,7 +109,8 @@ def uncombine(gradient: Tensor, rows: Tensor, index: Tensor, weights: Tensor) ->
     """Return the gradients with respect to [*rows*, *weights*] of `combine`."""
     above = copied_rows(gradient.flatten(0, -2), index, weights.shape[1])
     by_weights = weights.new_zeros(weights.numel()).index_copy(0, index, (above * rows).sum(1))
-    return [above * weights.flatten().index_select(0, index).unsqueeze(1), by_weights.view_as(weights)]
+    of_rows = above * weights.flatten().index_select(0, index).unsqueeze(1)
+    return [of_rows.to(rows.dtype), by_weights.view_as(weights)]
 
 
 def router_gradient(
@@ -121,7 +127,7 @@ def router_gradient(
         leaf = scores.detach().requires_grad_()
         loss = (weigh(leaf, chosen) * by_weights).sum()
         if balance:
-            loss = loss + balance * (leaf.softmax(1) * shares).sum()
+            loss = loss + balance * (_wide(leaf).softmax(1) * shares).sum()
         if z:
-            loss = loss + z * leaf.logsumexp(1).square().sum()
+            loss = loss + z * _wide(leaf).logsumexp(1).square().sum()
         return torch.autograd.grad(loss, leaf)[0]

@@ -11,7 +11,7 @@ import torch
 from simcluster.algorithms import ALGORITHMS
 from simcluster.algorithms.facts import facts_of
 from simcluster.algorithms.parameter_server.server import mean
-from simcluster.workloads import Workload, mnist_mlp, sgd, train_alone
+from simcluster.workloads import Workload, mnist_mlp, mnist_moe, sgd, train_alone
 from tests.core.algorithms.model_parallel.runs import SEED, same, well
 from tests.support.clusters import star
 
@@ -66,9 +66,10 @@ def test_equal_sizes_by_rank_are_the_bits_of_one_number() -> None:
     for name, known in ALGORITHMS.items():
         if facts_of(known).evenly({}):
             continue
+        make = mnist_moe if name == "expert_parallel" else mnist_mlp
         plain, by_rank = (
             well(name, model, star(2), 2)[0][0].weights_sha256()
-            for model in (mnist_mlp(**PLAIN), mnist_mlp(**PLAIN).with_batches((4, 4)))
+            for model in (make(**PLAIN), make(**PLAIN).with_batches((4, 4)))
         )
         assert plain == by_rank, name
 

@@ -85,7 +85,7 @@ def test_a_schedule_continues_from_a_checkpoint_where_it_was(kind: str) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("algorithm", sample_of(sorted(ALGORITHMS)))
+@pytest.mark.parametrize("algorithm", sample_of(sorted(ALGORITHMS.keys() - {"expert_parallel"})))  # it: test_recipe.py
 def test_every_algorithm_trains_and_resumes_with_a_schedule(algorithm: str, tmp_path: Path) -> None:
     settings = SETTINGS.get(algorithm, {})
     whole = play(config(algorithm, SCHEDULED, **settings), tmp_path, {"checkpoint": {"every": 4}})
