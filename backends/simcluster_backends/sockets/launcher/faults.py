@@ -224,7 +224,9 @@ class LauncherFaults:
             return
         self.log.begins(fault)
         if isinstance(fault, (kinds.Crash, kinds.Restart)):
-            self.planned.setdefault(fault.rank, kinds.crashed(fault.author))
+            hung = kinds.hung(self._dead_s, "")
+            if self.planned.get(fault.rank, hung).startswith(hung):  # a stopped process dies, too
+                self.planned[fault.rank] = kinds.crashed(fault.author)
             if isinstance(fault, kinds.Restart):
                 self.away[fault.rank] = fault
             self._kill(member)
