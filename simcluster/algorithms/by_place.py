@@ -10,6 +10,7 @@ after a loss they are those of the living.
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
@@ -77,8 +78,9 @@ def check_places(settings: Mapping[str, Any], cluster: Topology, size_bytes: Cal
         expected = "at least two sites: give nodes a `site`, list the nodes of each site, or use schedule: ring"
         problems.append(Problem("sites", found_one, expected))
     shares = settings["shares"] if "shares" in used else TOPOLOGY
-    if shares != TOPOLOGY and (len(shares) != len(names) or not any(shares)):
-        problems.append(Problem("shares", json.dumps(shares), f"{len(names)} numbers, one for each node, not all 0"))
+    if shares != TOPOLOGY and (len(shares) != len(names) or not 0 < sum(shares) < math.inf):
+        expected = f"{len(names)} numbers, one for each node, with a finite sum above 0"
+        problems.append(Problem("shares", json.dumps(shares), expected))
     raise_all(problems)
 
 

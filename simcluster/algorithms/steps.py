@@ -163,6 +163,7 @@ class rounds(AsyncIterator[tuple[int, Iterator[Batch]]]):
         """End the current round, if any, and begin the next."""
         if self._step > self._first:
             late = await self._lag.state(self._step) if self._lag is not None else {}
+            self._replica.on_step(late.get("landed", self._step))
             kept = vars(self._keep) if self._keep is not None else {}
             await self._replica.checkpoint(self._step, **self._how, **late, **kept)
         if self._step >= self._replica.steps:

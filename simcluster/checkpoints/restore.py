@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
 from typing import Any
@@ -27,7 +27,8 @@ class RestoredState:
     """The state that a run starts from.
 
     It continues *run* at *step* and *time_s*, with one of *shards* for each rank. Planned faults
-    that began by *happened_s* have happened already; None if unknown.
+    that began by *happened_s* have happened already; None if unknown. So have those at a step whose
+    entries in the plan are in *happened*.
     """
 
     run: str
@@ -36,6 +37,7 @@ class RestoredState:
     world_size: int
     shards: list[Shard]
     happened_s: float | None = None
+    happened: Sequence[Any] = ()
 
 
 def check_same_training(manifest: Manifest, config: Mapping[str, Any]) -> None:

@@ -250,7 +250,7 @@ def _job(
         config_json, again = next(attempts), lambda: (next(attempts), "the script's own files")
         files = files_of_script(Path(plan.algorithm_settings["file"]), plan.algorithm_settings["module"])
     restored = keeping.restored
-    happened_s, step = (None, 0) if restored is None else (restored.happened_s, restored.step)
+    past: tuple[Any, ...] = () if restored is None else (restored.happened_s, restored.step, restored.happened)
     return ClusterJob(
         names=workers,
         config_json=config_json,
@@ -260,7 +260,7 @@ def _job(
         log_folder=folder / "logs" if plan.backend != "sim" else None,
         time_s=None if plan.time_s is None else plan.time_s - keeping.began_s,
         worlds=plan.worlds,
-        faults=faults_to_come(plan.faults, keeping.began_s, happened_s, step),
+        faults=faults_to_come(plan.faults, keeping.began_s, *past),
         options=options,
         on_progress=None if progress is None or plan.planned_steps is None else on_progress,
         remotes=remotes,

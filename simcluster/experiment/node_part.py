@@ -232,6 +232,7 @@ class NodePart:
         self.replica = replica = make(**length, **how)
         self._initial_changes = replica.changes() if replica.computes else 0
         replica.is_to_leave = lambda: self._recorder.told_to_leave
+        replica.on_step = lambda step: self._recorder.reached(step)
         replica.ledger.incarnation = self._recorder.incarnation
         facts = facts_of(experiment.algorithm)
         replica.ledger.in_step = in_step = facts.in_step

@@ -57,13 +57,13 @@ class Restarts:
         config_json, place = (self.job.config_json, "the start") if found is None else found
         first = self._first
         later_s = self._began_s - self._first_began_s
-        to_come = faults_to_come(first.faults, later_s, self._happened_s - self._first_began_s)
         happened = [row.get("plan") for row in self._faults]
+        to_come = faults_to_come(first.faults, later_s, self._happened_s - self._first_began_s, happened=happened)
         self.job = replace(
             self.job,
             config_json=config_json,
             time_s=None if first.time_s is None else first.time_s - later_s,
-            faults=tuple(fault for fault in to_come if fault.step is None or fault.spec not in happened),
+            faults=to_come,
         )
         error = f"{type(record.error).__name__}: {record.error}"
         self._earlier.append({"error": error, "lasted_s": record.elapsed_s, "begins_again": place})

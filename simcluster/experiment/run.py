@@ -157,11 +157,11 @@ def resume(
     begins_with = begin_with(found, plan)
     # If the overrides have a fault plan, all of its faults are still to come.
     plans_faults = any(key.split(".")[0] == "faults" for key in overrides or {})
-    happened_s = None if plans_faults else _happened_s(found.manifest, summary)
+    happened_s, happened = (None, []) if plans_faults else _happened(found.manifest, summary)
     return told(run_plan(
         plan, out=folder if out is None else out, options=options, report=report, progress=progress,
         on_output=on_output, watcher=watcher, follower=follower,
-        begins_with=replace(begins_with, happened_s=happened_s),
+        begins_with=replace(begins_with, happened_s=happened_s, happened=happened),
     ))  # fmt: skip
 
 
@@ -172,14 +172,17 @@ def told(run: Run) -> Run:
     return run
 
 
-def _happened_s(manifest: Manifest, summary: Mapping[str, Any] | None) -> float | None:
-    """Return the time until which the faults of a resumed run have happened; None if unknown.
+def _happened(manifest: Manifest, summary: Mapping[str, Any] | None) -> tuple[float | None, list[Any]]:
+    """Return (the time until which the faults of a resumed run have happened, None if unknown;
+    their entries in the plan).
 
     It is the latest such time in the *manifest* of the checkpoint and the *summary* of the same
-    run.
+    run, which lists the entries.
     """
-    times_s = [manifest.happened_s]
+    times_s, rows = [manifest.happened_s], []
     if summary is not None and manifest.run in (summary.get(key, {}).get("run") for key in ("checkpoints", "resumed")):
+        rows = summary.get("faults", [])
         times_s.append(summary["elapsed_s"])
-        times_s += [start_s for row in summary.get("faults", ()) for start_s, _ in row["spells_s"]]
-    return max((time_s for time_s in times_s if time_s is not None), default=None)
+        times_s += [start_s for row in rows for start_s, _ in row["spells_s"]]
+    known_s = max((time_s for time_s in times_s if time_s is not None), default=None)
+    return known_s, [row.get("plan") for row in rows]

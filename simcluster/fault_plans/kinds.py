@@ -259,7 +259,11 @@ def may_lose(fault: Fault) -> bool:
 
 
 def faults_to_come(
-    faults: Sequence[Fault], began_s: float, happened_s: float | None = None, step: int = 0
+    faults: Sequence[Fault],
+    began_s: float,
+    happened_s: float | None = None,
+    step: int = 0,
+    happened: Sequence[Any] = (),
 ) -> tuple[Fault, ...]:
     """Return those of *faults* that are still to come in a run that begins at *began_s*.
 
@@ -268,19 +272,23 @@ def faults_to_come(
     earlier attempt, is not repeated. A late join has happened when the node has joined. All other
     faults (slow, latency, bandwidth, loss) are conditions, which are in effect whenever the run is
     in one of their spells. A fault at a step is still to come if that step is after *step*, at
-    which the run begins.
+    which the run begins; but not if it happens once, and its entry in the plan is in *happened*.
     """
     over_s = began_s if happened_s is None else max(began_s, happened_s + NEAR_S)
 
+    def is_condition(fault: Fault) -> bool:
+        return not may_lose(fault) and not isinstance(fault, Reset)
+
     def is_to_come(fault: Fault, spell: Spell) -> bool:
-        if not may_lose(fault) and not isinstance(fault, Reset):
+        if is_condition(fault):
             return spell[1] > began_s
         return spell[1] > over_s if isinstance(fault, Join) else spell[0] >= over_s
 
     found: list[Fault] = []
     for fault in faults:
         if fault.step is not None:
-            found += [fault] if fault.step > step else []
+            if fault.step > step and (is_condition(fault) or fault.spec not in happened):
+                found.append(fault)
             continue
         spells = [spell for spell in fault.spells if is_to_come(fault, spell)]
         if spells:

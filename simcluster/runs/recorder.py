@@ -150,10 +150,7 @@ class Recorder:
         time_s = self.now()
         record = self._record
         self._record_metrics(time_s, step, values)
-        if step > record.steps:
-            record.steps = step
-            if self.on_step is not None:
-                self.on_step(step)
+        self.reached(step)
         if not record.trained:
             first_step_made()
             record.trained = True
@@ -161,6 +158,13 @@ class Recorder:
         record.first_step = record.first_step or record.last_step
         if self.on_metrics is not None:
             self.on_metrics(step, values)
+
+    def reached(self, step: int) -> None:
+        """Note that *step* has ended, whether or not it has metrics."""
+        if step > self._record.steps:
+            self._record.steps = step
+            if self.on_step is not None:
+                self.on_step(step)
 
     def metric_at(self, time_s: float, step: int, name: str, value: float) -> None:
         """Record one number at *time_s*, which may be in the past; leave out an unknown number."""

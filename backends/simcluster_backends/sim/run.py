@@ -99,13 +99,10 @@ def _run_once(job: ClusterJob, wrap: Wrap, device_of: DeviceOf) -> RunRecord:
     cluster.worlds = WorldRunner(job.worlds, cluster, faults).running
     telemetry, on_step = _watched(job, cluster, faults.log)
 
-    def step_ended(rank: int, step: int) -> None:
-        faults.on_step(rank, step)
-        if on_step is not None:
-            on_step(rank, step)
-
     def prepare(member: SimMember) -> None:
-        member.on_step = step_ended if faults.count_steps else on_step
+        member.on_step = on_step
+        if faults.count_steps:
+            member.recorder.on_step = partial(faults.on_step, member.rank)
         if device_of is not None:
             member.device = device_of(member.rank, member.device)
         if job.keeping is not None:

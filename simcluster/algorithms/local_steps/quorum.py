@@ -35,21 +35,22 @@ async def merges(
     """Yield the pushes of each merge, in rank order: those of all present *ranks* that still train,
     or of *quorum* of them and any that arrive within *grace_s* after that. None is no limit.
 
-    A push that misses a merge belongs to the next one.
+    A push that misses a merge belongs to the next one. If a rank restarts and pushes again before
+    the merge, its earlier push is dropped.
     """
-    clock, news, held = asyncio.get_running_loop(), server.news(), list[Push]()
+    clock, news, held = asyncio.get_running_loop(), server.news(), dict[int, Push]()
     through = {rank for rank in ranks if replica.done_by(rank) >= replica.steps}
     coming: asyncio.Task[Push | None] | None = None
     deadline_s: float | None = None
     try:
         while True:
-            away = through | {push.rank for push in held}
+            away = through | held.keys()
             missing = {node.rank, *node.peers}.intersection(ranks) - away
             if len(held) >= quorum and deadline_s is None and grace_s is not None:
                 deadline_s = clock.time() + grace_s
             if held and (not missing or (deadline_s is not None and clock.time() >= deadline_s)):
-                yield sorted(held, key=lambda push: push.rank)
-                held, deadline_s = [], None
+                yield [held[rank] for rank in sorted(held)]
+                held, deadline_s = {}, None
                 continue
             # A task, since a wait that ends early must not cancel what the server does meanwhile.
             coming = coming or asyncio.create_task(_next(news))
@@ -62,10 +63,10 @@ async def merges(
                 finally:
                     coming = None
                 if push is not None:
-                    held.append(push)
+                    held[push.rank] = push
                     (through.add if push["last"] else through.discard)(push.rank)
         if held:
-            yield sorted(held, key=lambda push: push.rank)
+            yield [held[rank] for rank in sorted(held)]
     finally:
         if coming is not None:
             coming.cancel()

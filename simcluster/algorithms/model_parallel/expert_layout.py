@@ -62,7 +62,7 @@ class ExpertLayout:
         modules = self.layers.modules
         self.wholes = {number: module for number, module in enumerate(modules) if isinstance(module, ExpertLayer)}
         if not self.wholes or len(modules) - 1 in self.wholes:
-            found = "none of " + ", ".join(dict.fromkeys(type(module).__name__ for module in modules))
+            found = "layers " + ", ".join(dict.fromkeys(type(module).__name__ for module in modules))
             expected = "a layer of experts before the last layer, as in mnist_moe, or in gpt with `experts`"
             raise UsageError("workload", found, expected)
         self.experts = math.gcd(*(len(module.experts) for module in self.wholes.values()))

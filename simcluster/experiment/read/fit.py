@@ -177,12 +177,13 @@ def check_cut(reading: DocumentReading, plan: Experiment) -> None:
 
 
 def report_settings(reading: DocumentReading, check: Callable[[], object]) -> None:
-    """Run *check*, and report its problems as those of the algorithm's settings."""
+    """Run *check*, and report its problems as those of the algorithm's settings, or of the workload."""
     try:
         check()
     except UsageError as error:
         for problem in error.problems:
-            reading.bad(("algorithm", problem.key), problem.expected, problem.found)
+            path = (problem.key,) if problem.key == "workload" else ("algorithm", problem.key)
+            reading.bad(path, problem.expected, problem.found)
 
 
 def check_size(reading: DocumentReading, plan: Experiment) -> None:

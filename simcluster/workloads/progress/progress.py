@@ -41,7 +41,8 @@ class Progress:
     *done*: the number of the replica's batches that are in the initial weights; 0 unless the run
     resumes from a checkpoint. *at*: the step of that checkpoint. *everybodys*: the value of *done*
     for each rank; empty unless the run resumes. *is_to_leave*: whether this rank was asked to leave
-    the run. *drawn_samples* counts the samples that this rank has drawn since the start.
+    the run. *on_step*: called at the end of each step of `steps`. *drawn_samples* counts the
+    samples that this rank has drawn since the start.
     """
 
     done: int = 0
@@ -50,6 +51,7 @@ class Progress:
     keeper: Keeper | None = None
     memory: StepMemory | None = None
     is_to_leave: Callable[[], bool] | None = None
+    on_step: Callable[[int], None] = staticmethod(lambda step: None)
     computes: bool
     device = HOST
     """The device of the weights and of everything computed from them."""

@@ -112,6 +112,8 @@ def test_a_site_that_is_lost_is_left_out() -> None:
         (TWO, {"schedule": "ring", "sites": [[0, 1], [2, 3, 4]]}, "expected schedule: hierarchical with it, not ring"),
         (TWO, {"compression": "int8"}, "compression: found int8, expected none or power_sgd with schedule: hier"),
         (TWO, {"schedule": "bandwidth_aware", "shares": [1, 2]}, "shares: found .*, expected 5 numbers"),
+        (TWO, {"schedule": "bandwidth_aware", "shares": [float("inf"), 0, 0, 1, 1]}, "with a finite sum above 0"),
+        (TWO, {"schedule": "bandwidth_aware", "shares": [0, 0, 0, 1e308, 1e308]}, "with a finite sum above 0"),
         (TWO, {"shares": [1, 1, 1, 1, 1]}, "expected schedule: bandwidth_aware with it, not hierarchical"),
         ({"generator": "star", "workers": 4}, {}, "all 4 nodes are at one site, expected at least two sites"),
     ],

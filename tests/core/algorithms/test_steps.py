@@ -144,6 +144,17 @@ def test_a_page_that_breaks_out_of_its_loop_keeps_nothing_of_that_step() -> None
     assert [step for step, _ in kept.checkpoints] == [1, 2]
 
 
+def test_the_end_of_each_step_is_told_and_with_late_results_that_of_the_last_applied() -> None:
+    told: list[int] = []
+    replica, lagging = replica_of(3), replica_of(4)
+    replica.on_step = lagging.on_step = told.append
+    done(drawn(replica, 1))
+    assert told == [1, 2, 3]
+    told.clear()
+    done(late_sums(lagging, 2, []))
+    assert told == [0, 0, 1, 2], "step 3 applies the result of step 1; the last two are applied after the loop"
+
+
 def test_a_rank_that_was_told_to_leave_leaves_at_the_end_of_the_step() -> None:
     replica, seen = replica_of(5), list[int]()
     replica.is_to_leave = lambda: len(seen) == 2

@@ -113,6 +113,29 @@ def test_a_resumed_run_meets_only_the_faults_that_have_not_happened_yet(tmp_path
 
 
 @pytest.mark.slow
+def test_a_fault_at_a_step_that_happened_does_not_happen_in_the_resumed_run(tmp_path: Path) -> None:
+    whole = simcluster.run(CRASHES, out=tmp_path / "whole", report=False).summary
+    faults = [{"kind": "crash", "node": "n1", "at_step": 4}]
+    out = tmp_path / "run"
+    with pytest.raises(PeerLost):
+        simcluster.run(CRASHES | {"faults": faults}, out=out, report=False)
+    shutil.copytree(out, tmp_path / "planned")
+    done = simcluster.resume(out, report=False).summary
+    assert (done["resumed"]["step"], done["weights_sha256"]) == (3, whole["weights_sha256"])
+    with pytest.raises(PeerLost):  # a new plan, in which nothing has happened
+        simcluster.resume(tmp_path / "planned", overrides={"faults": faults}, report=False)
+
+
+def test_a_fault_at_a_step_happens_once_and_a_condition_again() -> None:
+    crash = Crash(spells=((0.0, inf),), rank=0, step=4, spec={"kind": "crash"})
+    slow = Slow(spells=((0.0, inf),), rank=0, step=4, spec={"kind": "slow"}, factor=2.0)
+    later = Crash(spells=((0.0, inf),), rank=0, step=6, spec={"kind": "crash", "at_step": 6})
+    past = [{"kind": "slow"}, {"kind": "crash"}]
+    assert faults_to_come([crash, slow, later], 1.0, 2.0, step=3, happened=past) == (slow, later)
+    assert faults_to_come([crash, slow, later], 1.0, 2.0, step=4) == (later,)
+
+
+@pytest.mark.slow
 def test_with_restarts_a_fault_happens_once_and_a_later_one_at_its_time(tmp_path: Path) -> None:
     whole = simcluster.run(CRASHES, out=tmp_path / "whole", report=False).summary
     times_s = [round(part * whole["elapsed_s"], 6) for part in (0.55, 0.8)]

@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+import simcluster
 from simcluster.errors import UsageError
 from simcluster.experiment import read_experiment
 from simcluster.fault_plans.keys import KINDS
@@ -51,6 +52,30 @@ def problems_of(*faults: Any) -> list[str]:
     with pytest.raises(UsageError) as error:
         read(*faults)
     return [str(problem) for problem in error.value.problems]
+
+
+@pytest.mark.parametrize(
+    ("algorithm", "workload"), [("pipeline", "mnist_mlp"), ("tensor_parallel", "mnist_mlp"), ("zero", "quadratic")]
+)
+def test_a_fault_at_a_step_of_a_rank_that_records_no_losses_begins(
+    algorithm: str, workload: str, tmp_path: Path
+) -> None:
+    # Rank 0 has the whole weights, and so records, only at step 9.
+    settings = {"stage": 3} if algorithm == "zero" else {}
+    source = {
+        "topology": {"generator": "star", "workers": 2},
+        "algorithm": {"name": algorithm} | settings,
+        "workload": workload,
+        "stop": {"steps": 9},
+        "numerics": "none",
+    }
+    plain = simcluster.run(source, out=tmp_path / "plain", report=False).summary
+    hang = {"kind": "hang", "node": "n0", "at_step": 3, "for": "1 s"}
+    run = simcluster.run(source | {"faults": [hang]}, out=tmp_path / "run", report=False).summary
+    ((began_s, ended_s),) = run["faults"][0]["spells_s"]
+    assert plain["elapsed_s"] / 4 < began_s < plain["elapsed_s"] / 2
+    assert ended_s == began_s + 1
+    assert run["elapsed_s"] > 1
 
 
 def test_every_kind_is_read_with_its_keys() -> None:

@@ -7,8 +7,9 @@ see simcluster_backends.sockets.node.cuts.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from math import inf
+from typing import Any
 
 from simcluster.errors import Problem
 from simcluster.fault_plans import kinds
@@ -178,6 +179,14 @@ class LauncherFaults:
         for timer in self._timers:
             timer.cancel()
 
+    def rows(self, ended_s: float, lost: Collection[str]) -> list[dict[str, Any]]:
+        """Return the log's rows of faults that began by *ended_s*, the end of the last node, or that
+        one of *lost* had.
+
+        A node reports its last step before its outcome, so a fault at that step may come too late.
+        """
+        return [row for row in self.log.rows() if row["spells_s"][0][0] <= ended_s or row["target"] in lost]
+
     def has_left(self, rank: int) -> None:
         """Note that *rank* has left: log the end of any fault that ordered it to leave."""
         for fault, _ in self._told:
@@ -224,7 +233,9 @@ class LauncherFaults:
             return
         self.log.begins(fault)
         if isinstance(fault, (kinds.Crash, kinds.Restart)):
-            self.planned.setdefault(fault.rank, kinds.crashed(fault.author))
+            hung = kinds.hung(self._dead_s, "")
+            if self.planned.get(fault.rank, hung).startswith(hung):  # a stopped process dies, too
+                self.planned[fault.rank] = kinds.crashed(fault.author)
             if isinstance(fault, kinds.Restart):
                 self.away[fault.rank] = fault
             self._kill(member)

@@ -129,7 +129,7 @@ class Launcher:
                 self.verdict.never_came(member.rank, member.gone, planned=member.rank in expected)
         nodes = [member.record() for member in self.members]
         elapsed_s = max((node.finished_s or 0.0 for node in nodes), default=0.0) or self._elapsed_s
-        extra = {"lost": self.verdict.lost, "faults": self._faults.log.rows()}
+        extra = {"lost": self.verdict.lost, "faults": self._faults.rows(elapsed_s, self.verdict.lost)}
         return RunRecord(nodes, elapsed_s, time.perf_counter() - began_s, self.verdict.error, extra)
 
     # the phases of a run

@@ -289,6 +289,41 @@ def test_a_node_that_has_ended_is_hit_by_nothing() -> None:
     assert [row["target"] for row in faults.log.rows()] == ["n1"]
 
 
+def test_what_began_after_the_end_of_all_nodes_did_not_happen() -> None:
+    loop = SimLoop()  # type: ignore[abstract]  # virtual seconds
+
+    async def run() -> LauncherFaults:
+        request = job("kind: crash, node: n0, at: 1 s", "kind: crash, node: n1, at: 2 s")
+        faults = LauncherFaults(
+            request, members_of(request), 5.0, signal=lambda member, name: None, bring=lambda rank: None
+        )
+        faults.start()
+        await asyncio.sleep(3)
+        return faults
+
+    faults = loop.run_until_complete(run())
+    loop.close()
+    assert [row["target"] for row in faults.rows(1.5, {})] == ["n0"]
+    assert [row["target"] for row in faults.rows(0.5, {"n1"})] == ["n1"], "it was lost, after all had trained"
+
+
+@pytest.mark.parametrize("kind", ["crash", "restart, after: 9 s"])
+def test_a_stopped_process_that_crashes_is_lost_to_the_crash(kind: str) -> None:
+    async def run() -> LauncherFaults:
+        request = job("kind: hang, node: n1, at: 0 s, for: 2 s", f"kind: {kind}, node: n1, at: 1 s")
+        faults = LauncherFaults(
+            request, members_of(request), 5.0, signal=lambda member, name: None, bring=lambda rank: None
+        )
+        hang, crash = request.faults
+        faults.begin(hang)
+        assert not faults.is_crashed(1)
+        faults.begin(crash)
+        faults.end(hang)
+        return faults
+
+    assert asyncio.run(run()).planned == {1: "crashed by the fault plan"}
+
+
 def parted(a: int, b: int) -> bool:
     return {a, b} == {0, 2}
 

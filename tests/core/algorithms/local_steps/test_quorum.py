@@ -2,17 +2,25 @@
 
 from __future__ import annotations
 
+import asyncio
+from collections.abc import AsyncGenerator
+from contextlib import aclosing
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from types import SimpleNamespace
+from typing import Any, cast
 
 import pytest
 import torch
 
 import simcluster
+from simcluster.algorithms.local_steps.quorum import merges
+from simcluster.algorithms.parameter_server.server import Push
 from simcluster.errors import UsageError
 from simcluster.experiment.read.read import read_experiment
 from simcluster.lab.verify.naive import outer_sgd, overwrite, vector, walk
+from simcluster.payload import Message, Payload
+from simcluster.workloads import BatchGroup
 from tests.core.algorithms.trained import EVEN, SEED, UNEVEN, WORKLOAD, train
 
 ROUNDS = {"interval": 3, "dynamic": False}
@@ -65,6 +73,24 @@ def test_the_others_go_on_without_a_lost_worker(quorum: int) -> None:
     assert not any(isinstance(result, BaseException) for result in run.results[:2])
     assert torch.equal(run.vectors[0], run.vectors[1])
     assert run.values(0, "applied")[-1] in (2 * 4 + 1, 2 * 4 + 2)
+
+
+def test_a_rank_that_pushes_again_before_the_merge_counts_once_and_with_its_new_push() -> None:
+    def push(rank: int, number: int) -> Push:
+        content = Payload((), {"last": False})
+        return Push(Message(rank, "push", content, 0), BatchGroup(rank, number, 0))
+
+    async def news() -> AsyncGenerator[Push | None]:
+        for each in (push(1, 0), None, push(1, 1), push(2, 0)):  # rank 1 restarts, and pushes again
+            yield each
+
+    async def merged() -> list[list[BatchGroup]]:
+        node, replica = SimpleNamespace(rank=0, peers=(1, 2, 3)), SimpleNamespace(steps=9, done_by=lambda rank: 0)
+        server: Any = SimpleNamespace(news=news)
+        async with aclosing(merges(cast(Any, node), cast(Any, replica), server, [1, 2, 3], 2, 0.0)) as found:
+            return [[each.group for each in pushes] async for pushes in found]
+
+    assert asyncio.run(merged()) == [[BatchGroup(1, 1, 0), BatchGroup(2, 0, 0)]]
 
 
 def test_a_server_that_only_serves_merges_too() -> None:

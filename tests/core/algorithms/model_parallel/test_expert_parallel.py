@@ -196,7 +196,7 @@ def test_what_does_not_fit_is_refused_with_what_would(settings: dict[str, Any], 
         ({"algorithm.layout": {"data": 3, "expert": 1}}, "the 2 ranks of the topology: {data: 2, expert: 1}"),
         ({"algorithm.load": "uniform"}, "null, since the router decides; or numerics: none"),
         ({"algorithm.load": "zipf(99)", "numerics": "none"}, "zipf(s) with s from 0 to 10"),
-        ({"workload": "mnist_mlp"}, "a layer of experts before the last layer"),
+        ({"workload": "mnist_mlp"}, "workload (set by overrides): found layers Linear, Sequential, expected a layer"),
     ],
 )
 def test_a_wrong_experiment_is_refused(keys: dict[str, Any], problem: str, tmp_path: Path) -> None:
