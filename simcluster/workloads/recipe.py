@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import inspect
 import math
-from collections.abc import Callable, Mapping
-from dataclasses import fields, replace
+from collections.abc import Callable, Collection, Mapping
+from dataclasses import fields
 from functools import wraps
 from typing import Annotated, Any, Literal, ParamSpec, get_type_hints
 
@@ -104,10 +104,6 @@ class TrainingRecipe:
         if (schedule := schedule_of(self.schedule)) is not None:
             schedule.check_fits(steps)
 
-    def changed(self, given: Mapping[str, Any]) -> TrainingRecipe:
-        """Return this recipe with those of *given* that are not the defaults."""
-        return replace(self, **{name: value for name, value in given.items() if value != DEFAULTS[name]})
-
 
 NO_RECIPE = TrainingRecipe()
 DEFAULTS: Mapping[str, Any] = {each.name: each.default for each in fields(TrainingRecipe)}
@@ -148,8 +144,9 @@ def is_of_recipe(function: object, name: str) -> bool:
     return name in getattr(function, "__recipe__", ())
 
 
-def told_apart(function: object, settings: Mapping[str, Any]) -> dict[str, Any]:
-    """Return *settings* without those of a recipe that are the default."""
-    return {
-        key: value for key, value in settings.items() if not (is_of_recipe(function, key) and value == DEFAULTS[key])
-    }
+def told_apart(function: object, settings: Mapping[str, Any], given: Collection[str]) -> dict[str, Any]:
+    """Return *settings* without the defaults of a recipe, which would replace the workload's own.
+
+    *given*: the names of the settings that are no defaults.
+    """
+    return {key: value for key, value in settings.items() if key in given or not is_of_recipe(function, key)}

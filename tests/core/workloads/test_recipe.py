@@ -15,6 +15,7 @@ from torch.optim.lr_scheduler import ExponentialLR
 import simcluster
 from simcluster.algorithms import ALGORITHMS
 from simcluster.errors import UsageError
+from simcluster.experiment.read.read import read_experiment
 from simcluster.workloads import Workload, gpt, mnist_mlp, quadratic, sgd, train_alone
 from simcluster.workloads.recipe import TrainingRecipe
 from tests.core.workloads.replicas import dropping_out, equal, some_data, train
@@ -154,6 +155,20 @@ def test_a_run_goes_on_from_the_weights_of_another_run(tmp_path: Path) -> None:
         assert torch.allclose(second.weights()[name], value, atol=1e-6)
     assert second.config["workload"]["weights"].endswith("first/checkpoints/final.safetensors")
     assert "schedule" not in second.config["workload"]  # defaults are left out, so that old checkpoints still fit
+
+
+def test_a_default_that_is_given_replaces_the_workloads_own(tmp_path: Path) -> None:
+    (tmp_path / "mine.py").write_text(
+        "from tests.core.workloads.test_recipe import own\n\ndef mine():\n"
+        "    return own(schedule='cosine', precision='bf16', scale='linear', weight_decay=0.5, dropout=0.5)\n"
+    )
+    plain = {"schedule": "constant", "precision": "f32", "scale": "none", "weight_decay": None, "dropout": None}
+    keys = {"topology": {"generator": "star", "workers": 2}, "algorithm": "all_reduce_dp", "stop": {"steps": 2}}
+    for given, expected in (({}, own(scale="linear").recipe), (plain, own().recipe)):
+        plan = read_experiment({**keys, "workload": {"path": f"{tmp_path}/mine.py:mine", **given}})
+        assert plan.workload.recipe.scale == expected.scale
+        assert (plan.workload.recipe == expected) is bool(given)
+        assert {key: value for key, value in plan.document["workload"].items() if key != "path"} == given
 
 
 @pytest.mark.parametrize(
