@@ -18,7 +18,7 @@ from torch.nn.modules.dropout import _DropoutNd
 from simcluster.errors import Problem, UsageError, raise_all
 from simcluster.workloads.learning_rate import Schedule, schedule_of
 from simcluster.workloads.precision import Precision
-from simcluster.workloads.schedules import MakeSchedule
+from simcluster.workloads.schedules import FACTOR, MakeSchedule
 from simcluster.workloads.steps import trainable_of
 
 Settings = ParamSpec("Settings")
@@ -57,7 +57,9 @@ class TrainingRecipe:
         model = make()
         problems = []
         if self.dropout is not None:
-            modules = [module for module in model.modules() if isinstance(module, (_DropoutNd, nn.MultiheadAttention))]
+            kinds = (_DropoutNd, nn.MultiheadAttention, nn.RNNBase)
+            modules = [module for module in model.modules() if isinstance(module, kinds)]
+            modules = [one for one in modules if getattr(one, "num_layers", 2) > 1]  # an LSTM drops between layers
             for module in modules:
                 setattr(module, "p" if isinstance(module, _DropoutNd) else "dropout", self.dropout)
             if not modules:
@@ -89,7 +91,8 @@ class TrainingRecipe:
             if self.weight_decay is not None:
                 group["weight_decay"] = self.weight_decay
             if self.scale != "none":
-                group["lr"] = group["lr"] * _FACTORS[self.scale](batches)
+                group[FACTOR] = _FACTORS[self.scale](batches)
+                group["lr"] = group["lr"] * group[FACTOR]
 
     def make_schedule(self, steps: int | None) -> MakeSchedule | None:
         """Return the function that makes the scheduler for a run of *steps* steps, if the rate changes.

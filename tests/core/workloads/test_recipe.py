@@ -16,6 +16,7 @@ import simcluster
 from simcluster.algorithms import ALGORITHMS
 from simcluster.errors import UsageError
 from simcluster.experiment.read.read import read_experiment
+from simcluster.runs.record import RunRecord
 from simcluster.workloads import Workload, gpt, mnist_mlp, quadratic, sgd, train_alone
 from simcluster.workloads.recipe import TrainingRecipe
 from tests.core.workloads.replicas import dropping_out, equal, some_data, train
@@ -57,6 +58,10 @@ def test_dropout_is_that_of_the_models_modules_and_of_training_alone() -> None:
     assert float((outputs == 0).float().mean()) == pytest.approx(0.25, abs=0.0135)
     assert sorted(outputs.unique().tolist()) == pytest.approx([0, 4 / 3])
     assert torch.equal(hidden.eval()(torch.ones(4, 4096)), torch.ones(4, 4096))
+    lstm = Workload(lambda: nn.LSTM(4, 4, 2), None, some_data(), sgd(0.1), 8, recipe=TrainingRecipe(dropout=0.5))
+    assert lstm.made_model().dropout == 0.5
+    with pytest.raises(UsageError, match="a model without dropout"):  # it drops between layers, so not in one
+        replace(lstm, model=lambda: nn.LSTM(4, 4, 1)).made_model()
     # A GPT's halves are made anew for each pass, and must follow the model's mode.
     model = gpt(**SMALL, dropout=0.5).replica(0, 1, 0, 1)._model
     tokens = torch.zeros(1, 8, dtype=torch.uint8)
@@ -287,11 +292,53 @@ def test_a_resumed_run_has_the_bits_of_an_uninterrupted_one(algorithm: str, tmp_
     assert hashes(play_on(tmp_path, 5)) == hashes(whole)
 
 
+def rates_of(record: RunRecord) -> dict[int, float]:
+    """The rate of rank 0 by step."""
+    return {one.step: one.value for one in record.nodes[0].metrics if one.name == "observed_learning_rate"}
+
+
+@pytest.mark.parametrize("schedule", ["constant", "linear"])
+def test_a_run_that_resumes_on_fewer_ranks_has_the_rate_of_their_joined_batch(schedule: str, tmp_path: Path) -> None:
+    # The rate is 4 x 0.02 on four ranks, 2 x 0.02 on two; of step 5 of 8, 1/2.
+    block = {"name": "quadratic", "batch_size": 4, "learning_rate": 0.02, "scale": "linear", "schedule": schedule}
+    more = {"checkpoint": {"every": 4}, "observe": {"learning_rate": True}}
+    play(config("all_reduce_dp", block), tmp_path, more)
+    two = {"topology": {"generator": "star", "workers": 2}}
+    rest = play_on(tmp_path, 4, two)
+    assert rates_of(rest)[5] == pytest.approx(0.04 if schedule == "constant" else 0.02)
+
+
+def test_a_shorter_last_round_counts_its_own_batches(tmp_path: Path) -> None:
+    # Rounds of 4 and 2 batches; a longer run goes on after 6 batches, at the rate 0.02 x 0.5^6, with batches 7 and 8.
+    falls = {"kind": "step", "gamma": 0.5, "every": 1}
+    block = {"name": "quadratic", "batch_size": 4, "learning_rate": 0.02, "schedule": falls}
+    more = {"checkpoint": {"every": 6}, "observe": {"learning_rate": True}}
+    play(config("all_reduce_dp", block, steps=6, accumulate=4), tmp_path, more)
+    rates = rates_of(play_on(tmp_path, 6, {"stop.steps": 8}))
+    assert list(rates.values()) == pytest.approx([0.02 / 64])
+
+
+@pytest.mark.parametrize(
+    ("algorithm", "said"),
+    [
+        ({"name": "k_sync", "k": 2, "batch": True}, "or no k, batch"),
+        ({"name": "sync_ps", "wait_for": 2}, "or no wait_for"),
+        ({"name": "easgd"}, "or one of all_reduce_dp"),
+    ],
+)
+def test_what_does_not_join_all_batches_says_which_settings_are_in_the_way(algorithm: Any, said: str) -> None:
+    block = {"name": "quadratic", "scale": "sqrt"}
+    with pytest.raises(UsageError, match=said):
+        read_experiment(config("", block) | {"algorithm": algorithm})
+    read_experiment(config("k_sync", block, k=4))  # all of the ranks
+    read_experiment(config("expert_parallel", {"name": "gpt", **SMALL, "experts": 4, "scale": "sqrt"}))
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("algorithm", sample_of(sorted(ALGORITHMS)))
 def test_every_algorithm_trains_and_resumes_with_the_whole_recipe(algorithm: str, tmp_path: Path) -> None:
     settings = SETTINGS.get(algorithm, {})
-    block = {"name": "gpt", **SMALL}
+    block = {"name": "gpt", **SMALL} | ({"experts": 4} if algorithm == "expert_parallel" else {})
     whole = play(config(algorithm, block | WHOLE, **settings), tmp_path, {"checkpoint": {"every": 4}})
     plain = play(config(algorithm, block, **settings), tmp_path / "other")
     rest = play_on(tmp_path, 4)
