@@ -15,7 +15,9 @@ EDP = SERVED + "edp.py"
 DP = REDUCED + "all_reduce_dp.py"
 BARRIER, SERVER = SERVED + "barrier.py", SERVED + "asynchronous.py"
 PIPELINE = ALGORITHMS + "model_parallel/pipeline.py"
-EXPERTS, EXPERT_LOAD = (ALGORITHMS + f"model_parallel/expert_{name}.py" for name in ("parallel", "load"))
+EXPERTS, EXPERT_LOAD, EXPERT_PASSES = (
+    ALGORITHMS + f"model_parallel/expert_{name}.py" for name in ("parallel", "load", "passes")
+)
 GENERATORS = "simcluster/process/generators.py"
 RING, NAIVE = "simcluster/collectives/ring.py", "simcluster/collectives/naive.py"
 INT8 = "simcluster/compression/int8.py"
@@ -338,12 +340,12 @@ OF_EXPERTS = [
         "expert_parallel", "one process",
     ),
     Mutant(
-        "", "experts without a gradient", EXPERTS,
+        "", "experts without a gradient", EXPERT_PASSES,
         "piece.experts[e].backward, rows, 0, 1.0, own, cost", "piece.experts[e].backward, 0 * rows, 0, 1.0, own, cost",
         "expert_parallel", "one process",
     ),
     Mutant(
-        "", "a router outside the optimizer", EXPERTS,
+        "", "a router outside the optimizer", EXPERT_PASSES,
         'piece.router, "router", by_scores, sums',
         'piece.router, "router", by_scores, {at: torch.zeros_like(sums[at]) for at in piece.router.parameters}',
         "expert_parallel", "one process",
