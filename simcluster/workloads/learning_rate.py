@@ -69,12 +69,12 @@ class LearningRateSchedule(BaseModel):
         Raise UsageError if a rate of the optimizer is below the floor.
         """
         rates = [float(group["lr"]) for group in optimizer.param_groups]
-        least = self.min_learning_rate or 0.0
-        if least > min(rates):
-            expected = f"at most {min(rates):g}, the learning rate that it falls from"
+        least, lowest = self.min_learning_rate or 0.0, min(filter(None, rates), default=math.inf)  # 0 stays 0
+        if least > lowest:
+            expected = f"at most {lowest:g}, the learning rate that it falls from"
             raise UsageError("workload.schedule.min_learning_rate", f"{least:g}", expected)
-        total = self.steps or steps
-        return LambdaLR(optimizer, [partial(self._after, steps=total, floor=least / rate) for rate in rates])
+        total, floors = self.steps or steps, [least / rate if rate else 0.0 for rate in rates]
+        return LambdaLR(optimizer, [partial(self._after, steps=total, floor=floor) for floor in floors])
 
     def _after(self, done: int, steps: int, floor: float) -> float:
         return self.share(done + 1, steps, floor)

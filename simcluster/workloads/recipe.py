@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import inspect
 import math
-from collections.abc import Callable, Mapping
-from dataclasses import fields, replace
+from collections.abc import Callable, Collection, Mapping
+from dataclasses import fields
 from functools import wraps
 from typing import Annotated, Any, Literal, ParamSpec, get_type_hints
 
@@ -18,7 +18,7 @@ from torch.nn.modules.dropout import _DropoutNd
 from simcluster.errors import Problem, UsageError, raise_all
 from simcluster.workloads.learning_rate import Schedule, schedule_of
 from simcluster.workloads.precision import Precision
-from simcluster.workloads.schedules import MakeSchedule
+from simcluster.workloads.schedules import FACTOR, MakeSchedule
 from simcluster.workloads.steps import trainable_of
 
 Settings = ParamSpec("Settings")
@@ -57,7 +57,9 @@ class TrainingRecipe:
         model = make()
         problems = []
         if self.dropout is not None:
-            modules = [module for module in model.modules() if isinstance(module, (_DropoutNd, nn.MultiheadAttention))]
+            kinds = (_DropoutNd, nn.MultiheadAttention, nn.RNNBase)
+            modules = [module for module in model.modules() if isinstance(module, kinds)]
+            modules = [one for one in modules if getattr(one, "num_layers", 2) > 1]  # an LSTM drops between layers
             for module in modules:
                 setattr(module, "p" if isinstance(module, _DropoutNd) else "dropout", self.dropout)
             if not modules:
@@ -89,7 +91,8 @@ class TrainingRecipe:
             if self.weight_decay is not None:
                 group["weight_decay"] = self.weight_decay
             if self.scale != "none":
-                group["lr"] = group["lr"] * _FACTORS[self.scale](batches)
+                group[FACTOR] = _FACTORS[self.scale](batches)
+                group["lr"] = group["lr"] * group[FACTOR]
 
     def make_schedule(self, steps: int | None) -> MakeSchedule | None:
         """Return the function that makes the scheduler for a run of *steps* steps, if the rate changes.
@@ -103,10 +106,6 @@ class TrainingRecipe:
         """Raise UsageError if the schedule does not fit a run of *steps* steps."""
         if (schedule := schedule_of(self.schedule)) is not None:
             schedule.check_fits(steps)
-
-    def changed(self, given: Mapping[str, Any]) -> TrainingRecipe:
-        """Return this recipe with those of *given* that are not the defaults."""
-        return replace(self, **{name: value for name, value in given.items() if value != DEFAULTS[name]})
 
 
 NO_RECIPE = TrainingRecipe()
@@ -148,8 +147,9 @@ def is_of_recipe(function: object, name: str) -> bool:
     return name in getattr(function, "__recipe__", ())
 
 
-def told_apart(function: object, settings: Mapping[str, Any]) -> dict[str, Any]:
-    """Return *settings* without those of a recipe that are the default."""
-    return {
-        key: value for key, value in settings.items() if not (is_of_recipe(function, key) and value == DEFAULTS[key])
-    }
+def told_apart(function: object, settings: Mapping[str, Any], given: Collection[str]) -> dict[str, Any]:
+    """Return *settings* without the defaults of a recipe, which would replace the workload's own.
+
+    *given*: the names of the settings that are no defaults.
+    """
+    return {key: value for key, value in settings.items() if key in given or not is_of_recipe(function, key)}

@@ -9,7 +9,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from simcluster.workloads.schedules import load_schedule, schedule_state
+from simcluster.workloads.schedules import FACTOR, load_schedule, rescale, schedule_state
 
 
 @dataclass(frozen=True)
@@ -89,13 +89,16 @@ def load_optimizer(
 ) -> None:
     """Load *state*, which `optimizer_state` returned.
 
-    The state of a parameter that *state* lacks is not changed.
+    The state of a parameter that *state* lacks is not changed. Rates scaled for the joined batch are
+    scaled for this run's.
     """
+    factors = [group.get(FACTOR) for group in optimizer.param_groups]
     for group, saved in zip(optimizer.param_groups, state["groups"], strict=True):
         for key, value in saved.items():
             group[key] = tuple(value) if isinstance(group.get(key), tuple) else value
     if "schedule" in state:
         load_schedule(optimizer, state["schedule"])
+    rescale(optimizer, factors)
     for name, parameter in parameters.items():
         if name in state["state"]:
             optimizer.state[parameter] = {key: _beside(parameter, part) for key, part in state["state"][name].items()}

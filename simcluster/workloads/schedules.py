@@ -6,7 +6,7 @@ pipeline stage or a shard, has a separate scheduler, which steps together with t
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
@@ -21,6 +21,8 @@ MakeSchedule = Callable[[torch.optim.Optimizer], LRScheduler]
 
 _SCHEDULER = "_simcluster_scheduler"
 _TAKEN = "simcluster_batches_taken"
+FACTOR = "simcluster_scale"
+"""The setting of a group of parameters that has the factor of its rate for the joined batch."""
 
 
 def with_schedule(
@@ -108,6 +110,18 @@ def load_schedule(optimizer: torch.optim.Optimizer, state: dict[str, Any]) -> No
     """Load *state*, which `schedule_state` returned, into the scheduler of *optimizer*."""
     if (scheduler := scheduler_of(optimizer)) is not None:
         scheduler.load_state_dict(_plain(state))
+
+
+def rescale(optimizer: torch.optim.Optimizer, factors: Sequence[float | None]) -> None:
+    """Give the groups of *optimizer*, perhaps loaded from a run on other ranks, the rates for *factors*."""
+    scheduler = scheduler_of(optimizer)
+    for number, (group, factor) in enumerate(zip(optimizer.param_groups, factors, strict=True)):
+        if factor is None or group.get(FACTOR, factor) == factor:
+            continue
+        more = factor / group[FACTOR]
+        group.update({key: group[key] * more for key in ("lr", "initial_lr") if key in group}, **{FACTOR: factor})
+        if scheduler is not None:
+            scheduler.base_lrs[number] *= more
 
 
 def take_over(optimizer: torch.optim.Optimizer, before: torch.optim.Optimizer) -> None:

@@ -149,11 +149,9 @@ class Workload:
         return self if self.name else self._twin(name=name, tried=self.tried)
 
     def with_recipe(self, given: Mapping[str, Any]) -> Workload:
-        """Return this workload with those settings of its recipe that are in *given* and not the
-        defaults.
-        """
-        recipe = self.recipe.changed(given)
-        if self.schedule is not None and recipe.schedule != "constant":
+        """Return this workload with the settings *given* in its recipe."""
+        recipe = replace(self.recipe, **given)
+        if self.schedule is not None and "schedule" in given:
             raise UsageError("workload.schedule", "a second schedule", "the workload's own, or this one")
         return self if recipe == self.recipe else self._twin(recipe=recipe)
 

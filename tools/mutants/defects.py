@@ -147,8 +147,8 @@ ARITHMETIC = [
     ),
     Mutant(
         "13", "master weights that are quantised again at every step: small updates vanish", DP,
-        "replica.apply, mean, accumulate, cost=replica.apply_cost())\n",
-        "replica.apply, mean, accumulate, cost=replica.apply_cost())\n"
+        "replica.apply, mean, *(count or [accumulate]), cost=replica.apply_cost())\n",
+        "replica.apply, mean, *(count or [accumulate]), cost=replica.apply_cost())\n"
         "        steps = [parameter.abs().max() / 127 for parameter in replica.parameters]\n"
         "        replica.load([(p / s).round() * s for p, s in zip(replica.parameters, steps, strict=True)])\n",
         "all_reduce_dp", "one process",
@@ -205,7 +205,7 @@ KNOBS = [
     ),
     Mutant(
         "19", "accumulation that is a placeholder: no_sync does nothing", DP,
-        "list(batches), buckets", "list(batches)[-1:], buckets",
+        "replica, batches, buckets", "replica, batches[-1:], buckets",
         "all_reduce_dp", "one process",
     ),
 ]  # fmt: skip

@@ -85,17 +85,18 @@ async def all_reduce_dp(
     async def update(late: Late) -> None:
         # Phase 4, apply: the mean, in step order and bit-identical on all ranks, so the replicas stay equal.
         mean = in_order(buckets, await late.results())
-        await node.compute(replica.apply, mean, accumulate, cost=replica.apply_cost())
-        loss, lead = late.note
+        loss, lead, *count = late.note  # older checkpoints have no count
+        await node.compute(replica.apply, mean, *(count or [accumulate]), cost=replica.apply_cost())
         node.record(step=late.step, loss=loss, **({"lead": lead} if staleness else {}))
 
     async with asyncio.TaskGroup() as reductions:
-        async for step, batches in rounds(replica, accumulate, keep=state, lag=lag):
+        async for step, drawn in rounds(replica, accumulate, keep=state, lag=lag):
             # Phase 2, compute: the mean gradient of this rank's batches, at weights that lack *staleness* updates.
             leads.append(lag.unfinished)
             leave = partial(reduce, f"gradients/{-(-step // accumulate)}")
-            loss, reducing = await mean_gradient(node, replica, list(batches), buckets, leave)
-            lag.send_off(Late(step, reducing, loss, leads[-1]))
+            batches = list(drawn)
+            loss, reducing = await mean_gradient(node, replica, batches, buckets, leave)
+            lag.send_off(Late(step, reducing, loss, leads[-1], len(batches)))
             for late in lag.due(step):
                 await update(late)
         for late in lag.rest():

@@ -13,7 +13,7 @@ from typing import Annotated
 import torch
 from pydantic import Field, NonNegativeFloat, PositiveInt
 
-from simcluster.algorithms.facts import Facts, by_samples, never
+from simcluster.algorithms.facts import Facts, always, by_samples, never
 from simcluster.algorithms.model_parallel.expert_layout import ExpertLayout, ParallelLayout, expert_cut, expert_shares
 from simcluster.algorithms.model_parallel.expert_load import ExpertLoad
 from simcluster.algorithms.model_parallel.expert_memory import expert_phases
@@ -28,6 +28,7 @@ from simcluster.workloads import Replica
 
 @Facts(
     phases=expert_phases, shares=expert_shares, cut=expert_cut, whole=never, evenly=by_samples,
+    float64=always, joins=always,
     stays=lambda _: "each rank holds its experts, divided for this world size",
 )  # fmt: skip
 async def expert_parallel(

@@ -107,11 +107,16 @@ def joined(
     """
     if workload.recipe.scale == "none":
         return workload
-    if not facts_of(algorithm).joins(settings):
+    ranks = size if settings.get("server_trains", True) else size - 1
+    joins = facts_of(algorithm).joins
+    given = {key: value for key, value in settings.items() if (key, value) != ("k", ranks)}  # all of them, as without k
+    if not joins(given):
         sure = [name for name, known in ALGORITHMS.items() if facts_of(known).joins({})]
-        expected = f"none, since not every step takes the joined batch; or one of {', '.join(sure)}"
+        waits = [key for key, value in given.items() if joins({}) and not joins({key: value})]
+        instead = f"no {', '.join(waits)}" if waits else f"one of {', '.join(sure)}"
+        expected = f"none, since not every step takes the joined batch; or {instead}"
         reading.bad(("workload", "scale"), expected, workload.recipe.scale)
-    return workload.joining(size if settings.get("server_trains", True) else size - 1)
+    return workload.joining(ranks)
 
 
 def _is_number(value: object, least: int) -> bool:

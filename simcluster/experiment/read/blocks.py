@@ -182,11 +182,13 @@ def _read_workload(reading: DocumentReading, seed: int) -> tuple[Workload | None
         reading.problems += catch_alls(function, "workload")
     if function is None or len(reading.problems) > before:
         return None, block
+    given = reading.document.data["workload"]
+    block, settings = (told_apart(function, values, given) for values in (block, settings))
     workload = reading.collect(lambda: _made(function, block, settings, seed))
     if len(reading.problems) == before and not isinstance(workload, Workload):
         reading.bad(("workload", "path"), f"a function that returns a Workload, not a {type(workload).__name__}")
         return None, block
-    return workload and workload.named(function.__name__), told_apart(function, block)
+    return workload and workload.named(function.__name__), block
 
 
 def _made(function: Function, block: Mapping[str, Any], settings: Mapping[str, Any], seed: int) -> Any:

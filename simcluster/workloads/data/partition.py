@@ -23,6 +23,8 @@ Partition = Callable[..., list[Indices]]
 """
 
 
+ALPHA = 0.5
+
 Tail = Literal["keep", "pad", "drop"]
 """The treatment of the samples left over when the shards do not divide the samples."""
 
@@ -53,9 +55,11 @@ def redeal(labels: npt.NDArray[Any], shards: int, rng: np.random.Generator, tail
 def named_partition(name: Literal["iid", "redeal", "dirichlet"], tail: Tail, alpha: float, at_least: int) -> Partition:
     """Return the partition *name*, with the settings that concern it.
 
-    Raise UsageError for a *tail* with "dirichlet".
+    Raise UsageError for a *tail* with "dirichlet", and for an *alpha* without it.
     """
     if name != "dirichlet":
+        if alpha != ALPHA:
+            raise UsageError("alpha", repr(alpha), f"none with {name}, or partition: dirichlet")
         return partial(iid if name == "iid" else redeal, tail=tail)
     if tail != "keep":
         raise UsageError("tail", repr(tail), "keep with dirichlet, whose shards differ in size on purpose")

@@ -155,7 +155,8 @@ def shape_of(size: Size, tokenizer: str, **changes: int | None) -> GptShape:
     if shape.heads % shape.kv_heads:
         problems.append(Problem("kv_heads", repr(shape.kv_heads), f"a divisor of the {shape.heads} heads"))
     if shape.active > shape.experts:
-        problems.append(Problem("active", repr(shape.active), f"at most the {shape.experts} experts"))
+        expected = f"at most the {shape.experts} experts" if shape.experts else "none without experts"
+        problems.append(Problem("active", repr(shape.active), expected))
     raise_all(problems)
     return shape
 

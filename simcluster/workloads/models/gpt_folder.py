@@ -13,7 +13,7 @@ from torch import Tensor
 
 from simcluster.errors import Problem, UsageError, raise_all
 from simcluster.workloads.models.bpe import BYTES, BpeTokenizer
-from simcluster.workloads.models.gpt import LEARNT, SIZES, TOKENS
+from simcluster.workloads.models.gpt import LEARNT, SIZES
 from simcluster.workloads.models.text import tokenizer as learnt_tokenizer
 
 _SPACE = r" \t\n\r\f\v"
@@ -25,12 +25,14 @@ def gpt2_folder(weights: Mapping[str, Tensor], block: Mapping[str, Any]) -> dict
     """Return name -> content of the files of the model with *weights*; *block* has the settings of
     the workload that trained it.
 
-    Raise UsageError if GPT-2's form cannot hold the model: another workload's, one with gates, or
-    one whose heads share keys and values.
+    Raise UsageError if GPT-2's form cannot hold the model: another workload's, one with gates or
+    experts, or one whose heads share keys and values.
     """
     if block.get("name") != "gpt":
         found = f"the workload {block.get('name') or block.get('path')}"
         raise UsageError("--to transformers", found, "gpt, whose form transformers knows")
+    if any(".experts." in name for name in weights):
+        raise UsageError("workload.experts", repr(block.get("experts")), "none: GPT-2's form has no experts")
     layers = sum(name.endswith("split.weight") for name in weights)
     width, feed_forward = weights["blocks.0.down.weight"].shape
     problems = []
@@ -51,7 +53,7 @@ def gpt2_folder(weights: Mapping[str, Tensor], block: Mapping[str, Any]) -> dict
     named = {"tokenizer_class": "PreTrainedTokenizerFast", "model_max_length": context}
     return {
         "model.safetensors": safetensors.torch.save(_renamed(weights, layers), {"format": "pt"}),
-        "tokenizer.json": _tokenizer(block),
+        "tokenizer.json": _tokenizer(block, vocabulary),
         "tokenizer_config.json": json.dumps(named, indent=2).encode(),
         "config.json": json.dumps(config, indent=2).encode(),
     }
@@ -80,9 +82,9 @@ def _with_bias(name: str, weight: Tensor) -> dict[str, Tensor]:
     return {f"{name}.weight": weight, f"{name}.bias": torch.zeros(weight.shape[-1], dtype=weight.dtype)}
 
 
-def _tokenizer(block: Mapping[str, Any]) -> bytes:
-    """Return the tokenizer.json of the workload *block*: the file that it names, or one that cuts
-    texts as its bytes or pairs of bytes do.
+def _tokenizer(block: Mapping[str, Any], vocabulary: int) -> bytes:
+    """Return the tokenizer.json of the workload *block*: the file that it names, or one of *vocabulary*
+    tokens that cuts texts as its bytes or pairs of bytes do.
     """
     named = block.get("tokenizer", "bytes")
     if named not in LEARNT:
@@ -92,8 +94,7 @@ def _tokenizer(block: Mapping[str, Any]) -> bytes:
             raise UsageError("workload.tokenizer", f"cannot read {named}: {error.strerror}", "the file") from None
     if named == "bytes":
         return _byte_level(BpeTokenizer(()))
-    vocabulary = block.get("vocabulary") or SIZES[block["size"]].vocabulary
-    return _byte_level(learnt_tokenizer(block.get("data"), vocabulary if vocabulary > BYTES else TOKENS))
+    return _byte_level(learnt_tokenizer(block.get("data"), vocabulary))
 
 
 def _byte_level(tokenizer: BpeTokenizer) -> bytes:

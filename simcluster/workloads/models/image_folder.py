@@ -86,6 +86,8 @@ def _load(path: Path, into: Bytes) -> Problem | None:
             if image.size != (SIDE, SIDE):  # known before the pixels are decoded
                 found = f"{path}, of {image.width} x {image.height} pixels"
                 return Problem("data", found, f"images of {SIDE} x {SIDE}")
+            if image.mode.startswith(("I", "F")):  # Pillow cuts these values off at 255
+                return Problem("data", f"{path}, with more than 8 bits a pixel", "images of 8 bits a channel")
             into[:] = np.asarray(image.convert("L"))
     except (OSError, ValueError, SyntaxError, UnidentifiedImageError, Image.DecompressionBombError) as error:
         return Problem("data", f"{path}, which cannot be read: {error}", f"an image: {', '.join(FORMATS)}")

@@ -14,7 +14,7 @@ from pydantic import Field, NonNegativeFloat, PositiveInt
 from torch import nn
 
 from simcluster.errors import UsageError
-from simcluster.workloads.data.partition import Tail, named_partition
+from simcluster.workloads.data.partition import ALPHA, Tail, named_partition
 from simcluster.workloads.data.samples import Samples
 from simcluster.workloads.layers.experts import ExpertLayer
 from simcluster.workloads.models.idx import Bytes, read_mnist_folder
@@ -41,7 +41,7 @@ def mnist_mlp(
     optimizer: Literal["sgd", "adamw"] = "sgd",
     clip_norm: PositiveFinite | None = None,
     partition: Literal["iid", "redeal", "dirichlet"] = "iid",
-    alpha: PositiveFinite = 0.5,
+    alpha: PositiveFinite = ALPHA,
     tail: Tail = "keep",
     data: str | None = None,
 ) -> Workload:
@@ -87,7 +87,7 @@ def mnist_cnn(
     optimizer: Literal["sgd", "adamw"] = "sgd",
     clip_norm: PositiveFinite | None = None,
     partition: Literal["iid", "redeal", "dirichlet"] = "iid",
-    alpha: PositiveFinite = 0.5,
+    alpha: PositiveFinite = ALPHA,
     tail: Tail = "keep",
     data: str | None = None,
 ) -> Workload:

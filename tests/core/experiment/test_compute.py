@@ -112,11 +112,14 @@ APPLE = {"device": "mac-mini-m4"}
 def on_a_mac(compute: str, backend: str = "sim", **algorithm: Any) -> Experiment:
     source = experiment(backend)
     source["topology"]["nodes"]["a"] = {**APPLE, "compute": compute}
+    if algorithm.get("name") == "expert_parallel":
+        source["workload"] = {"name": "mnist_moe"}
     return read_experiment(source | {"algorithm": {"name": "all_reduce_dp"} | algorithm})
 
 
 FEEDBACK = [
     {"compression": "top_k"}, {"compression": {"kind": "power_sgd"}}, {"name": "one_bit_adam"},
+    {"name": "expert_parallel"},
     {"name": "edp", "compression": "sign"},
 ]  # fmt: skip
 

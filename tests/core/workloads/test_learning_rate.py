@@ -109,6 +109,14 @@ def test_what_is_no_schedule_says_what_would_be(given: Any, expected: str) -> No
     assert expected in str(error.value)
 
 
+def test_a_group_that_stays_at_rate_0_is_scheduled_with_the_others() -> None:
+    groups = [{"params": [torch.nn.Parameter(torch.ones(1))], "lr": rate} for rate in (0.0, 0.1)]
+    optimizer = torch.optim.SGD(groups)
+    LearningRateSchedule(kind="step", gamma=0.5, every=1, min_learning_rate=0.05).scheduler(optimizer, 4)
+    optimizer.step()
+    assert [group["lr"] for group in optimizer.param_groups] == [0.0, 0.1]
+
+
 def test_a_floor_above_the_peak_and_a_warm_up_longer_than_the_run_are_refused() -> None:
     with pytest.raises(UsageError, match=r"min_learning_rate: found 0.2, expected at most 0.1"):
         quadratic(learning_rate=0.1, schedule={"kind": "cosine", "min_learning_rate": 0.2}).replica(0, 1, 0, 5)

@@ -15,6 +15,8 @@ from torch.optim.lr_scheduler import ExponentialLR
 import simcluster
 from simcluster.algorithms import ALGORITHMS
 from simcluster.errors import UsageError
+from simcluster.experiment.read.read import read_experiment
+from simcluster.runs.record import RunRecord
 from simcluster.workloads import Workload, gpt, mnist_mlp, quadratic, sgd, train_alone
 from simcluster.workloads.recipe import TrainingRecipe
 from tests.core.workloads.replicas import dropping_out, equal, some_data, train
@@ -56,6 +58,10 @@ def test_dropout_is_that_of_the_models_modules_and_of_training_alone() -> None:
     assert float((outputs == 0).float().mean()) == pytest.approx(0.25, abs=0.0135)
     assert sorted(outputs.unique().tolist()) == pytest.approx([0, 4 / 3])
     assert torch.equal(hidden.eval()(torch.ones(4, 4096)), torch.ones(4, 4096))
+    lstm = Workload(lambda: nn.LSTM(4, 4, 2), None, some_data(), sgd(0.1), 8, recipe=TrainingRecipe(dropout=0.5))
+    assert lstm.made_model().dropout == 0.5
+    with pytest.raises(UsageError, match="a model without dropout"):  # it drops between layers, so not in one
+        replace(lstm, model=lambda: nn.LSTM(4, 4, 1)).made_model()
     # A GPT's halves are made anew for each pass, and must follow the model's mode.
     model = gpt(**SMALL, dropout=0.5).replica(0, 1, 0, 1)._model
     tokens = torch.zeros(1, 8, dtype=torch.uint8)
@@ -154,6 +160,20 @@ def test_a_run_goes_on_from_the_weights_of_another_run(tmp_path: Path) -> None:
         assert torch.allclose(second.weights()[name], value, atol=1e-6)
     assert second.config["workload"]["weights"].endswith("first/checkpoints/final.safetensors")
     assert "schedule" not in second.config["workload"]  # defaults are left out, so that old checkpoints still fit
+
+
+def test_a_default_that_is_given_replaces_the_workloads_own(tmp_path: Path) -> None:
+    (tmp_path / "mine.py").write_text(
+        "from tests.core.workloads.test_recipe import own\n\ndef mine():\n"
+        "    return own(schedule='cosine', precision='bf16', scale='linear', weight_decay=0.5, dropout=0.5)\n"
+    )
+    plain = {"schedule": "constant", "precision": "f32", "scale": "none", "weight_decay": None, "dropout": None}
+    keys = {"topology": {"generator": "star", "workers": 2}, "algorithm": "all_reduce_dp", "stop": {"steps": 2}}
+    for given, expected in (({}, own(scale="linear").recipe), (plain, own().recipe)):
+        plan = read_experiment({**keys, "workload": {"path": f"{tmp_path}/mine.py:mine", **given}})
+        assert plan.workload.recipe.scale == expected.scale
+        assert (plan.workload.recipe == expected) is bool(given)
+        assert {key: value for key, value in plan.document["workload"].items() if key != "path"} == given
 
 
 @pytest.mark.parametrize(
@@ -270,6 +290,48 @@ def test_a_schedule_lasts_for_a_run_whoever_steps(algorithm: dict[str, Any], tmp
 def test_a_resumed_run_has_the_bits_of_an_uninterrupted_one(algorithm: str, tmp_path: Path) -> None:
     whole = play(config(algorithm, RECIPE, **SETTINGS.get(algorithm, {})), tmp_path, {"checkpoint": {"every": 5}})
     assert hashes(play_on(tmp_path, 5)) == hashes(whole)
+
+
+def rates_of(record: RunRecord) -> dict[int, float]:
+    """The rate of rank 0 by step."""
+    return {one.step: one.value for one in record.nodes[0].metrics if one.name == "observed_learning_rate"}
+
+
+@pytest.mark.parametrize("schedule", ["constant", "linear"])
+def test_a_run_that_resumes_on_fewer_ranks_has_the_rate_of_their_joined_batch(schedule: str, tmp_path: Path) -> None:
+    # The rate is 4 x 0.02 on four ranks, 2 x 0.02 on two; of step 5 of 8, 1/2.
+    block = {"name": "quadratic", "batch_size": 4, "learning_rate": 0.02, "scale": "linear", "schedule": schedule}
+    more = {"checkpoint": {"every": 4}, "observe": {"learning_rate": True}}
+    play(config("all_reduce_dp", block), tmp_path, more)
+    two = {"topology": {"generator": "star", "workers": 2}}
+    rest = play_on(tmp_path, 4, two)
+    assert rates_of(rest)[5] == pytest.approx(0.04 if schedule == "constant" else 0.02)
+
+
+def test_a_shorter_last_round_counts_its_own_batches(tmp_path: Path) -> None:
+    # Rounds of 4 and 2 batches; a longer run goes on after 6 batches, at the rate 0.02 x 0.5^6, with batches 7 and 8.
+    falls = {"kind": "step", "gamma": 0.5, "every": 1}
+    block = {"name": "quadratic", "batch_size": 4, "learning_rate": 0.02, "schedule": falls}
+    more = {"checkpoint": {"every": 6}, "observe": {"learning_rate": True}}
+    play(config("all_reduce_dp", block, steps=6, accumulate=4), tmp_path, more)
+    rates = rates_of(play_on(tmp_path, 6, {"stop.steps": 8}))
+    assert list(rates.values()) == pytest.approx([0.02 / 64])
+
+
+@pytest.mark.parametrize(
+    ("algorithm", "said"),
+    [
+        ({"name": "k_sync", "k": 2, "batch": True}, "or no k, batch"),
+        ({"name": "sync_ps", "wait_for": 2}, "or no wait_for"),
+        ({"name": "easgd"}, "or one of all_reduce_dp"),
+    ],
+)
+def test_what_does_not_join_all_batches_says_which_settings_are_in_the_way(algorithm: Any, said: str) -> None:
+    block = {"name": "quadratic", "scale": "sqrt"}
+    with pytest.raises(UsageError, match=said):
+        read_experiment(config("", block) | {"algorithm": algorithm})
+    read_experiment(config("k_sync", block, k=4))  # all of the ranks
+    read_experiment(config("expert_parallel", {"name": "gpt", **SMALL, "experts": 4, "scale": "sqrt"}))
 
 
 @pytest.mark.slow

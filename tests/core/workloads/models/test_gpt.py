@@ -139,6 +139,7 @@ def test_other_data_is_learnt_from_a_file(tmp_path):
     [
         ({"width": 65}, "width: found 65, expected a multiple of the 4 heads"),
         ({"kv_heads": 3}, "kv_heads: found 3, expected a divisor of the 4 heads"),
+        ({"active": 2}, "active: found 2, expected none without experts"),
         ({"context": 100_000}, "context: found 100000, expected at most 61634"),
         ({"momentum": 0.9}, "momentum: found 0.9, expected 0 with adamw"),
     ],

@@ -54,6 +54,12 @@ def test_bytes_are_their_own_tokens() -> None:
     assert tokens.decode(list(TEXT.encode())) == TEXT
 
 
+@pytest.mark.parametrize(("given", "tokens"), [({"vocabulary": 256}, 256), ({"vocabulary": 300}, 300), ({}, 512)])
+def test_the_tokenizer_has_a_token_for_each_row_of_the_embedding(given: dict[str, int], tokens: int) -> None:
+    found = tokenizers.Tokenizer.from_str(files(SMALL | {"tokenizer": "bpe"} | given)["tokenizer.json"].decode())
+    assert found.get_vocab_size() == tokens
+
+
 def test_pairs_of_bytes_are_merged_as_in_training(tmp_path: Path) -> None:
     (tmp_path / "text").write_bytes(read_text()[:6000].numpy().tobytes())
     settings = SMALL | {"tokenizer": "bpe", "vocabulary": 400, "data": str(tmp_path / "text")}
@@ -94,6 +100,7 @@ def test_the_file_of_the_workload_is_copied(tmp_path: Path) -> None:
     ("block", "said"),
     [
         ({"name": "mnist_mlp"}, "found the workload mnist_mlp, expected gpt"),
+        ({"name": "gpt", **SMALL, "experts": 2}, "workload.experts: found 2, expected none"),
         ({"name": "gpt", **SMALL, "kv_heads": 2}, "workload.kv_heads: found 2, expected as many as heads"),
         ({"name": "gpt", **SMALL, "size": "7b", "vocabulary": 256}, "workload.size: found '7b', expected one without"),
     ],

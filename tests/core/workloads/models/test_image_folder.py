@@ -65,9 +65,11 @@ def test_a_folder_with_idx_files_is_mnists_whatever_else_is_in_it(tmp_path: Path
 def test_all_slips_are_told_at_once(tmp_path: Path) -> None:
     draw(tmp_path / "a" / "large.png", 0, (32, 30))
     (tmp_path / "a" / "broken.png").write_bytes(b"\x89PNG\r\n\x1a\nand no more")
+    Image.fromarray(np.full((28, 28), 9000, np.uint16)).save(tmp_path / "a" / "deep.png")  # grey would be white
     with pytest.raises(UsageError) as slips:
         read_image_folder(tmp_path)
-    broken, large = map(str, slips.value.problems)
+    broken, deep, large = map(str, slips.value.problems)
+    assert "deep.png, with more than 8 bits a pixel, expected images of 8 bits" in deep
     assert "broken.png, which cannot be read" in broken
     assert "large.png, of 32 x 30 pixels, expected images of 28 x 28" in large
 

@@ -81,6 +81,11 @@ def test_momentum_with_adamw_is_refused_rather_than_ignored():
         mnist_mlp(optimizer="adamw", momentum=0.9)
 
 
+def test_an_alpha_without_dirichlet_is_refused_rather_than_ignored():
+    with pytest.raises(UsageError, match=r"alpha: found 0\.1, expected none with redeal, or partition: dirichlet"):
+        mnist_mlp(partition="redeal", alpha=0.1)
+
+
 def test_a_learning_rate_that_is_not_a_number_is_refused():
     with pytest.raises(UsageError, match="learning_rate: found nan"):
         mnist_mlp(learning_rate=float("nan"))
