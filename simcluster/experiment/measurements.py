@@ -26,7 +26,7 @@ from simcluster.workloads import Replica
 _NAMES = {"loss": LOSS, "accuracy": ACCURACY, "perplexity": PERPLEXITY}
 
 MOST_LOSS = 690.0
-"""The largest loss whose perplexity is finite here: a summary holds numbers up to 1e300."""
+"""The largest loss with a perplexity that is finite here: a summary holds numbers up to 1e300."""
 
 FAR = 0.05
 """The largest gain in accuracy from batch statistics at which running statistics fit the weights.

@@ -2,7 +2,7 @@
 
 Lepikhin et al. 2020 (GShard), section 3; Fedus et al. 2021 (Switch), sections 2.1 and 2.2. A rank
 trains on its own batch, with replicas of all other layers. The tokens of all ranks meet at their
-experts, whose gradients are therefore whole there: only *data* groups, which hold the same experts,
+experts, so that the gradients of these are whole there: only *data* groups, which hold the same experts,
 sum them.
 """
 
@@ -46,7 +46,7 @@ async def expert_parallel(
 ) -> None:
     """Train with four all-to-alls per layer of experts, and one all-reduce of all other gradients.
 
-    *layout*: {data, expert}, whose product is the number of ranks; by default, as many ranks divide
+    *layout*: {data, expert}, with the number of ranks as its product; by default, as many ranks divide
     the experts as can. *capacity_factor*: an expert takes at most this many times its equal share
     of the copies of all ranks' tokens; the others pass the layer unchanged. None drops nothing.
     *balance_loss*, *z_loss*: the weights of the two auxiliary losses of each layer. *bias_rate*:

@@ -255,7 +255,7 @@ def read_function(
 
 
 def _files_of(settings: Mapping[str, Any], names: Sequence[str]) -> list[str]:
-    """Return those of *names* whose settings are the path of a file or directory."""
+    """Return those of *names* that are set to the path of a file or directory."""
     given = [name for name in names if isinstance(settings.get(name), str)]
     return [name for name in given if name != "tokenizer" or settings[name] not in LEARNT]
 

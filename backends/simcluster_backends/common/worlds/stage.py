@@ -32,8 +32,8 @@ class WorldStage(Protocol):
         """Yield (sender, receiver, bytes, bytes by route if known) of all messages so far."""
 
     def begin(self, fault: kinds.Fault) -> int:
-        """Begin *fault*, whose end is not known yet; return its number for `end`. Raise UsageError if
-        this cluster cannot have it.
+        """Begin *fault* and return its number for `end`. Raise UsageError if this cluster cannot have
+        it.
         """
 
     def end(self, number: int) -> None:

@@ -53,7 +53,7 @@ class CutFollower:
                         self._timers.append(loop.call_at(dead_s, self._lose, order, reason))
 
     def begin(self, cut: CutOrder) -> None:
-        """Begin *cut*, whose end is not known yet."""
+        """Begin *cut*; `end` ends it."""
         loop = asyncio.get_running_loop()
         for order in cut.holds:
             self._change(order, +1)
