@@ -15,6 +15,7 @@ from simcluster_backends.sim import run as sim
 
 import simcluster
 from simcluster.errors import RunError, UsageError
+from simcluster.experiment import execute
 from simcluster.experiment.node import _experiment
 from simcluster.experiment.read.experiment import Experiment
 from simcluster.job import ClusterJob
@@ -151,7 +152,7 @@ def _listening(counted: Counted, made: _Made) -> Iterator[None]:
     draw = Ledger.draw
     load = Ledger.load
     make = sim.SimCluster
-    run_cluster = sim.run_cluster
+    run_cluster, hints_of = sim.run_cluster, execute.hints_of
 
     class Kept(make):  # type: ignore[valid-type,misc]
         def __init__(self, *given: Any, **options: Any) -> None:
@@ -182,6 +183,7 @@ def _listening(counted: Counted, made: _Made) -> Iterator[None]:
     noise.setLevel(logging.ERROR)
     Ledger.draw, Ledger.load = drawn, loading  # type: ignore[method-assign]
     sim.SimCluster, sim.run_cluster = Kept, recorded  # type: ignore[misc]
+    execute.hints_of = lambda plan, record: []  # they simulate other runs
     try:
         with warnings.catch_warnings(record=True) as caught:
             warnings.simplefilter("always")
@@ -190,5 +192,6 @@ def _listening(counted: Counted, made: _Made) -> Iterator[None]:
     finally:
         Ledger.draw, Ledger.load = draw, load  # type: ignore[method-assign]
         sim.SimCluster, sim.run_cluster = make, run_cluster  # type: ignore[misc]
+        execute.hints_of = hints_of
         root.removeHandler(ears)
         noise.setLevel(level)

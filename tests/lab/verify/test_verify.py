@@ -293,7 +293,7 @@ def test_every_line_of_the_documentation_is_one_of_the_table(tmp_path: Path) -> 
     for check in found.checks:
         kind = re.sub(r"^(setting|fault).*", r"\1", check.name)
         assert any(kind in row for row in told), check.name
-    assert len(CHECKS) == 31
+    assert len(CHECKS) == 33
 
 
 @pytest.mark.parametrize("algorithm", ["sync_ps", "all_reduce_dp"])
