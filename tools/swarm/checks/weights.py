@@ -117,6 +117,8 @@ def check_judged(played: Played, hits: Hits) -> Found:
     if played.case.is_normed:
         yield from _normed(played)
         return
+    if played.case.settings.get("bias_rate"):  # the final weights do not contain the bias, which is a buffer
+        return
     replica = hits.plan.workload.replica(0, len(summary["nodes"]), hits.plan.seed, steps=1)
     replica.load(list(_final(played).values()))
     loss = float(replica.evaluate()["loss"])
