@@ -425,14 +425,14 @@ def last_words(details: str) -> str:
 
 
 def nearest(word: str, candidates: Iterable[str]) -> str:
-    """Return "did you mean 'X'?" for the candidate closest to *word* or those that begin with it, or a
-    list of candidates if none is close.
+    """Return "did you mean 'X'?" for the candidate closest to *word*, or for several that begin
+    with it and are equally close, or a list of candidates if none is close.
     """
     options = sorted(islice(candidates, MOST_COMPARED))
-    begun = [name for name in options if word and name.startswith(word)]
-    if 1 < len(begun) <= MOST_LISTED:
-        return f"did you mean {', '.join(map(repr, begun[:-1]))} or {begun[-1]!r}?"
     if (meant := closest(word, options)) is not None:
+        alike = [name for name in options if word and name.startswith(word) and len(name) == len(meant)]
+        if 1 < len(alike) <= MOST_LISTED and meant in alike:
+            return f"did you mean {', '.join(map(repr, alike[:-1]))} or {alike[-1]!r}?"
         return f"did you mean {meant!r}?"
     more = ", ..." if len(options) > MOST_LISTED else ""
     return "one of " + ", ".join(options[:MOST_LISTED]) + more if options else "nothing here"

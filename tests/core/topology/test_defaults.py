@@ -65,7 +65,7 @@ def test_wrong_defaults_are_refused_by_their_names() -> None:
     with pytest.raises(UsageError) as error:
         load({"nodes": {"a": {}}}, device="raspberry", bandwidth="5", latency="fast")
     assert str(error.value).splitlines() == [
-        "device: found 'raspberry'; did you mean 'raspberry-pi-5'?",
+        "device: found 'raspberry'; did you mean 'raspberry-pi-4' or 'raspberry-pi-5'?",
         "bandwidth: found 5 without a unit, expected a bandwidth with its unit, such as 1 Gbps or 125 MB/s",
         "latency: found 'fast', expected a time with its unit, such as 150 us",
     ]
