@@ -6,7 +6,6 @@ exit code is 2 for an invalid request, after which nothing was written, and 1 fo
 
 from __future__ import annotations
 
-import difflib
 import re
 import traceback
 from collections import Counter
@@ -15,7 +14,6 @@ from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass
 from functools import wraps
-from itertools import islice
 from typing import ParamSpec, TypeVar
 
 P = ParamSpec("P")
@@ -32,15 +30,6 @@ MOST_ALIKE = 10
 
 MOST_TEXT = 4_000
 """Limit on the characters of each part of a problem's text."""
-
-MOST_COMPARED = 5_000
-"""Limit on the names that a misspelt word is compared with, since each comparison takes time."""
-
-MOST_CHARACTERS = 100
-"""Limit on the characters of a misspelt word that are compared with names."""
-
-MOST_LISTED = 50
-"""Limit on the names that an error lists."""
 
 
 class SimclusterError(Exception):
@@ -422,29 +411,3 @@ def last_words(details: str) -> str:
     if len(said) > MAX_LINES:
         said = [*said[:MAX_LINES], f"and {len(said) - MAX_LINES} lines more"]
     return "\n  ".join(line.strip() for line in said)
-
-
-def nearest(word: str, candidates: Iterable[str]) -> str:
-    """Return "did you mean 'X'?" for the candidate closest to *word*, or for several that begin
-    with it and are equally close, or a list of candidates if none is close.
-    """
-    options = sorted(islice(candidates, MOST_COMPARED))
-    if (meant := closest(word, options)) is not None:
-        alike = [name for name in options if word and name.startswith(word) and len(name) == len(meant)]
-        if 1 < len(alike) <= MOST_LISTED and meant in alike:
-            return f"did you mean {', '.join(map(repr, alike[:-1]))} or {alike[-1]!r}?"
-        return f"did you mean {meant!r}?"
-    more = ", ..." if len(options) > MOST_LISTED else ""
-    return "one of " + ", ".join(options[:MOST_LISTED]) + more if options else "nothing here"
-
-
-def closest(word: str, candidates: Iterable[str], cutoff: float = 0.5) -> str | None:
-    """Return the candidate that *word* probably misspells, or None if no similarity reaches
-    *cutoff*.
-
-    Similarity ranges from 0 to 1, as in difflib.
-    """
-    word = word[:MOST_CHARACTERS]
-    # A name less than half as long as the word cannot be meant, so skip the comparison.
-    options = [name for name in islice(candidates, MOST_COMPARED) if 2 * len(name) >= len(word)]
-    return next(iter(difflib.get_close_matches(word, options, n=1, cutoff=cutoff)), None)

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from fractions import Fraction
 from functools import lru_cache, partial
 
-from simcluster.errors import nearest
+from simcluster.spelling import nearest
 
 Units = Mapping[str, Fraction]
 Parse = Callable[[object], float]

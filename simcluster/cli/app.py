@@ -185,7 +185,7 @@ def list_(
     `list models` also lists the models on this machine: those of Hugging Face's hub, LM Studio and Ollama.
     """
     from simcluster.catalogue import KINDS, catalogue, fields
-    from simcluster.errors import nearest
+    from simcluster.spelling import nearest
 
     if kind is not None and kind not in KINDS:
         raise UsageError("kind", repr(kind), f"a kind: {nearest(kind, KINDS)}")

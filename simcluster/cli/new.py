@@ -12,8 +12,9 @@ from typer import Argument
 from simcluster.cli.terminal.complete import one_of
 from simcluster.cli.terminal.options import named, named_argument
 from simcluster.documents.shipped import SCHEMAS, schema_text, shipped_folder
-from simcluster.errors import UsageError, nearest
+from simcluster.errors import UsageError
 from simcluster.paths.given_path import given_path
+from simcluster.spelling import nearest
 
 EXAMPLES: Mapping[str, Mapping[str, str]] = {
     "own-algorithm": {

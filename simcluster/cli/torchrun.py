@@ -13,8 +13,9 @@ from simcluster.cli.run import run
 from simcluster.cli.terminal import options
 from simcluster.cli.terminal.help import OUTPUT
 from simcluster.cli.terminal.options import Json, Report, Sets
-from simcluster.errors import Problem, UsageError, nearest, raise_all
+from simcluster.errors import Problem, UsageError, raise_all
 from simcluster.process.loading import torch_loads
+from simcluster.spelling import nearest
 
 SETTINGS: dict[str, Any] = {"ignore_unknown_options": True, "allow_interspersed_args": False}
 """Settings of typer: pass on unknown options, so that `torchrun` can say what to use instead.

@@ -8,7 +8,8 @@ from typing import Literal
 import torch
 from torch import Tensor
 
-from simcluster.errors import UsageError, nearest
+from simcluster.errors import UsageError
+from simcluster.spelling import nearest
 
 Op = Literal["sum", "mean", "max", "min"]
 

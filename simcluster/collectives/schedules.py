@@ -17,7 +17,8 @@ from simcluster.collectives.halving_doubling import halving_all_reduce, halving_
 from simcluster.collectives.on_host import on_host
 from simcluster.collectives.recursive_doubling import doubling_all_gather, doubling_all_reduce, doubling_barrier
 from simcluster.collectives.with_statistics import with_statistics
-from simcluster.errors import UsageError, nearest
+from simcluster.errors import UsageError
+from simcluster.spelling import nearest
 
 Schedule = Callable[..., Any]
 

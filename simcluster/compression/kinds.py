@@ -19,7 +19,7 @@ from simcluster.compression.sign import Sign
 from simcluster.compression.sparse_loco import SparseLoCo
 from simcluster.compression.terngrad import TernGrad
 from simcluster.compression.top_k import TopK
-from simcluster.errors import nearest
+from simcluster.spelling import nearest
 
 NONE = "none"
 _KINDS: tuple[type[Compressor], ...] = (Bf16, Fp16, Int8, PowerSgd, Qsgd, RandomK, Sign, SparseLoCo, TernGrad, TopK)

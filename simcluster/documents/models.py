@@ -13,7 +13,7 @@ import pydantic
 from pydantic import GetJsonSchemaHandler
 from pydantic_core import InitErrorDetails
 
-from simcluster.errors import nearest
+from simcluster.spelling import nearest
 from simcluster.units import UnitError
 
 T = TypeVar("T")

@@ -9,7 +9,8 @@ from typing import Any, TypeVar
 from simcluster.documents.models import WrongValue, tried
 from simcluster.documents.yaml import MISSING, Document
 from simcluster.documents.yaml_build import KeyPath
-from simcluster.errors import Problem, UsageError, nearest
+from simcluster.errors import Problem, UsageError
+from simcluster.spelling import nearest
 from simcluster.units import UnitError
 
 T = TypeVar("T")

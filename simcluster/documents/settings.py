@@ -14,7 +14,8 @@ import pydantic
 
 from simcluster.documents.limits import MOST_WHOLE
 from simcluster.documents.yaml import describe
-from simcluster.errors import UsageError, nearest
+from simcluster.errors import UsageError
+from simcluster.spelling import nearest
 
 Function = Callable[..., Any]
 """An algorithm, or a function that returns a workload, built in or written by a user."""

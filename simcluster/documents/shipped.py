@@ -7,7 +7,8 @@ import re
 from pathlib import Path
 from typing import Literal
 
-from simcluster.errors import UsageError, nearest
+from simcluster.errors import UsageError
+from simcluster.spelling import nearest
 
 Kind = Literal["topologies", "experiments", "schemas"]
 

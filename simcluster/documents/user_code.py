@@ -26,10 +26,11 @@ from simcluster.documents.captured.neighbours import travels
 from simcluster.documents.captured.source import content_of, files_with, is_unwritten
 from simcluster.documents.own_lines import tree_of
 from simcluster.documents.settings import Function
-from simcluster.errors import Problem, UsageError, nearest, raise_all
+from simcluster.errors import Problem, UsageError, raise_all
 from simcluster.process.generators import seeded, turn
 from simcluster.process.own_frames import is_own, origin
 from simcluster.rng import seed_sequence
+from simcluster.spelling import nearest
 
 INSTEAD = {
     "time": "await asyncio.sleep(...) to wait; record(...) notes the time by itself",

@@ -11,7 +11,7 @@ from typing import Annotated, Any, TypeVar
 from pydantic import GetJsonSchemaHandler, PlainValidator
 
 from simcluster.documents.models import Block, WrongValue, refuse, tried
-from simcluster.errors import nearest
+from simcluster.spelling import nearest
 from simcluster.units import (
     BANDWIDTHS,
     POWERS,

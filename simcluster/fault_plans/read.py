@@ -14,11 +14,12 @@ from simcluster.documents import values
 from simcluster.documents.limits import MOST_STEPS
 from simcluster.documents.reading import DocumentReading, Fields
 from simcluster.documents.yaml import MISSING
-from simcluster.errors import MOST_PROBLEMS, nearest
+from simcluster.errors import MOST_PROBLEMS
 from simcluster.fault_plans import kinds
 from simcluster.fault_plans.keys import AT_STEP, KINDS, REPEATED, SHARE_DOWN
 from simcluster.fault_plans.kinds import NOTICE_S, Fault, Spell, united
 from simcluster.rng import numpy_stream
+from simcluster.spelling import nearest
 from simcluster.topology import Link, Topology
 from simcluster.topology.model.parallel import LinkNames
 from simcluster.units import TIMES, parse_latency

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Final, Literal, TypeAlias, cast
 
-from simcluster.errors import UsageError, nearest
+from simcluster.errors import UsageError
+from simcluster.spelling import nearest
 
 FORMATS: Final[Mapping[str, float]] = {"f32": 4.0, "bf16": 2.0, "f16": 2.0, "int8": 1.0, "q4": 18 / 32}
 """Format -> bytes per weight.

@@ -25,10 +25,11 @@ import networkx
 import pydantic
 
 from simcluster.documents.graph_names import node_name
-from simcluster.errors import UsageError, nearest
+from simcluster.errors import UsageError
 from simcluster.overlays.overlay import Overlay
 from simcluster.overlays.shapes import DRAWN, PLAIN, Graph, Misfit, hops, one_peer_exponential
 from simcluster.rng import numpy_stream
+from simcluster.spelling import nearest
 
 OF_DRAWN = ("seed", "every")
 OTHERS = ("cycle", "file", "one_peer_exponential")

@@ -8,7 +8,8 @@ from pathlib import Path
 
 from simcluster.documents.reading import Fields
 from simcluster.documents.yaml import Document, load
-from simcluster.errors import Problem, UsageError, nearest, raise_all
+from simcluster.errors import Problem, UsageError, raise_all
+from simcluster.spelling import nearest
 from simcluster.topology import Topology
 
 KEYS = ("src", "dst", "bytes", "start")

@@ -14,7 +14,8 @@ from pydantic import BaseModel, ConfigDict, Field, PlainValidator, PositiveInt, 
 from pydantic_core import InitErrorDetails, PydanticCustomError
 from torch.optim.lr_scheduler import LambdaLR
 
-from simcluster.errors import UsageError, nearest
+from simcluster.errors import UsageError
+from simcluster.spelling import nearest
 
 ScheduleKind = Literal["constant", "cosine", "linear", "step"]
 KINDS: tuple[str, ...] = get_args(ScheduleKind)

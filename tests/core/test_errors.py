@@ -8,7 +8,8 @@ from typing import Any
 import pytest
 
 import simcluster
-from simcluster.errors import MAX_LINES, NodeFailed, Problem, UsageError, last_words, listed, nearest, on_command_line
+from simcluster.errors import MAX_LINES, NodeFailed, Problem, UsageError, last_words, listed, on_command_line
+from simcluster.spelling import nearest
 
 
 def details_of(raises: Any) -> str:

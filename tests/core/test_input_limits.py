@@ -18,13 +18,14 @@ import pytest
 import simcluster
 from simcluster.documents.limits import MOST_STEPS, MOST_WHOLE
 from simcluster.documents.yaml import describe
-from simcluster.errors import MOST_PROBLEMS, MOST_TEXT, Problem, UsageError, nearest
+from simcluster.errors import MOST_PROBLEMS, MOST_TEXT, Problem, UsageError
 from simcluster.experiment.read.read import read_experiment
 from simcluster.fault_plans.read import FAULTS_LIMIT, SPELLS_IN_ALL_LIMIT
 from simcluster.lab.bench.collective import bench_collective
 from simcluster.lab.bench.simulator import bench_simulator
 from simcluster.lab.sweeps.axes import read_axes
 from simcluster.process.terminal import VisibleStream, visible
+from simcluster.spelling import nearest
 from simcluster.topology import load, star
 
 COMMAND = Path(sys.executable).with_name("simcluster")

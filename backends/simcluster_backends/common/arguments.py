@@ -7,7 +7,7 @@ import inspect
 from collections.abc import Sequence
 from types import CodeType
 
-from simcluster.errors import nearest
+from simcluster.spelling import nearest
 from simcluster.transport import Any_, Cost
 
 

@@ -11,8 +11,9 @@ from typing import Annotated, Any, Self, TypeVar
 from simcluster.documents.models import Block, block_of, tried
 from simcluster.documents.values import Flag, ValueValidator, number, whole
 from simcluster.documents.yaml import describe
-from simcluster.errors import Problem, closest, nearest, raise_all
+from simcluster.errors import Problem, raise_all
 from simcluster.fault_plans.kinds import DEAD_S, LIMITS_S
+from simcluster.spelling import closest, nearest
 from simcluster_backends.common.inbox import INBOX_BYTES
 from simcluster_backends.common.shortcuts import ShortcutChoice
 

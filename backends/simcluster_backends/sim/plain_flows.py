@@ -14,7 +14,8 @@ from functools import partial
 from math import ceil, inf
 from operator import setitem
 
-from simcluster.errors import UsageError, nearest
+from simcluster.errors import UsageError
+from simcluster.spelling import nearest
 from simcluster.topology import Topology
 from simcluster.topology.plain_flows import PlainFlow
 from simcluster_backends.sim.loop.clock import Clock, Endless, collected_rarely

@@ -12,8 +12,9 @@ from typing import Annotated, Any, Literal
 from pydantic import AfterValidator, NonNegativeInt, ValidationInfo
 from pydantic_core import PydanticCustomError
 
-from simcluster.errors import UsageError, nearest
+from simcluster.errors import UsageError
 from simcluster.overlays.types import World
+from simcluster.spelling import nearest
 
 AUTO = "auto"
 

@@ -6,7 +6,8 @@ import re
 import sys
 from typing import Any
 
-from simcluster.errors import Problem, nearest
+from simcluster.errors import Problem
+from simcluster.spelling import nearest
 
 _TYPES = {"integer": "a whole number", "number": "a number"}
 """Word in typer's messages, whatever the version -> our description of the type."""

@@ -13,8 +13,8 @@ from simcluster.algorithms import ALGORITHMS
 from simcluster.algorithms.facts import facts_of
 from simcluster.documents.limits import MOST_STEPS
 from simcluster.documents.reading import DocumentReading
-from simcluster.errors import nearest
 from simcluster.fault_plans.kinds import Fault, may_lose
+from simcluster.spelling import nearest
 from simcluster.topology import Topology
 from simcluster.topology.model.duration import expected_s
 from simcluster.transport import Cost

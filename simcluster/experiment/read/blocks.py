@@ -20,7 +20,7 @@ from simcluster.documents.settings import Function, validate
 from simcluster.documents.user_code import calling, catch_alls, check_algorithm, load_function, spelling
 from simcluster.documents.yaml import MISSING
 from simcluster.documents.yaml_build import KeyPath
-from simcluster.errors import Problem, UsageError, nearest
+from simcluster.errors import Problem, UsageError
 from simcluster.experiment.read import batches
 from simcluster.experiment.read.fit import a_replica, report_settings
 from simcluster.overlays import World
@@ -30,6 +30,7 @@ from simcluster.runs.folder import CHECKPOINTS, FINAL
 from simcluster.scripts.messages import ScriptRun
 from simcluster.scripts.run_script import NAME as SCRIPT
 from simcluster.scripts.run_script import no_workload, script_for
+from simcluster.spelling import nearest
 from simcluster.topology import Topology
 from simcluster.topology import load as load_topology
 from simcluster.topology.read.overrides import ALL

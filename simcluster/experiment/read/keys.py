@@ -14,7 +14,7 @@ from simcluster.checkpoints.store import Best
 from simcluster.documents.limits import MOST_STEPS, MOST_WHOLE
 from simcluster.documents.models import Block, Faults, Given, WrongValue, fault
 from simcluster.documents.values import Flag, Schema, ValueValidator, block, only, quantity_schema, whole
-from simcluster.errors import nearest
+from simcluster.spelling import nearest
 from simcluster.units import TIMES, parse_latency, write_latency
 from simcluster.workloads.workload import Numerics
 

@@ -18,7 +18,7 @@ from simcluster.documents.recognise import refuse_foreign
 from simcluster.documents.shipped import shipped_names, shipped_path
 from simcluster.documents.user_code import spelling
 from simcluster.documents.yaml import Document
-from simcluster.errors import Problem, UsageError, nearest, raise_all
+from simcluster.errors import Problem, UsageError, raise_all
 from simcluster.experiment.read import batches
 from simcluster.experiment.read.batches import check_regroups, check_weighed, joined
 from simcluster.experiment.read.blocks import read_algorithm, read_topology, read_workload
@@ -41,6 +41,7 @@ from simcluster.experiment.read.worlds import read_worlds
 from simcluster.fault_plans.read import read_faults
 from simcluster.process.intra_op import one_thread
 from simcluster.process.system_randomness import system_draws_noticed
+from simcluster.spelling import nearest
 from simcluster.topology import Topology
 from simcluster.topology.model.compute import wrong_compute
 from simcluster.topology.read.overrides import ALL

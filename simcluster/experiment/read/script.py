@@ -9,12 +9,12 @@ from typing import Any
 from simcluster.documents.limits import MOST_STEPS
 from simcluster.documents.reading import DocumentReading
 from simcluster.documents.script_code import module_file, wrong_script
-from simcluster.errors import nearest
 from simcluster.experiment.read.experiment import NAMED
 from simcluster.experiment.read.keys import ExperimentBlock
 from simcluster.scripts.messages import ScriptRun
 from simcluster.scripts.rank.work_meter import MEASURED
 from simcluster.scripts.run_script import NAME as SCRIPT
+from simcluster.spelling import nearest
 from simcluster.topology import Topology
 from simcluster.topology.read.rank_places import rank_places
 

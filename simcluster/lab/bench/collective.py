@@ -15,12 +15,13 @@ from simcluster.collectives import exchange, operations, subgroup
 from simcluster.collectives.exchange import skipped
 from simcluster.collectives.schedules import find
 from simcluster.documents.limits import MOST_BYTES
-from simcluster.errors import Problem, nearest, raise_all
+from simcluster.errors import Problem, raise_all
 from simcluster.forwarding import Forwarding
 from simcluster.overlays.nearness import chain_of, sites_of, weights_of
 from simcluster.payload import Message, Sendable, as_payload, body_bytes
 from simcluster.rounds import NO_RANK, Rounds
 from simcluster.shortcuts import Shortcuts
+from simcluster.spelling import nearest
 from simcluster.topology import Topology
 from simcluster.transport import Transport
 

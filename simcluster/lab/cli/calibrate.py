@@ -22,8 +22,9 @@ from simcluster.cli.terminal.options import (
     real_options,
 )
 from simcluster.cli.terminal.show import check_target, write_file
-from simcluster.errors import UsageError, nearest
+from simcluster.errors import UsageError
 from simcluster.process.loading import torch_loads
+from simcluster.spelling import nearest
 
 
 def calibrate(

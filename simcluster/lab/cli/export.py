@@ -9,10 +9,11 @@ from typing import Annotated
 from typer import Argument, Option
 
 from simcluster.cli.track import TRACKERS
-from simcluster.errors import UsageError, nearest
+from simcluster.errors import UsageError
 from simcluster.paths.given_path import given_path
 from simcluster.paths.inside import write_whole
 from simcluster.paths.last_run import each_once, last_run
+from simcluster.spelling import nearest
 
 
 def export(

@@ -8,13 +8,14 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, get_type_hints
 
-from simcluster.errors import Problem, UsageError, nearest, raise_all
+from simcluster.errors import Problem, UsageError, raise_all
 from simcluster.lab.reports.figure_style import drawn_by
 from simcluster.lab.reports.plots import consensus, convergence
 from simcluster.lab.what_if.outcome import is_whatif, load_whatif
 from simcluster.results import compare, load_run, load_sweep
 from simcluster.runs.folder import RunFolder
 from simcluster.runs.sweep.sweep_folder import is_sweep
+from simcluster.spelling import nearest
 
 if TYPE_CHECKING:
     import plotly.graph_objects as go

@@ -19,10 +19,11 @@ from typing import Any
 
 from simcluster.algorithms import ALGORITHMS
 from simcluster.documents.user_code import load_function, spelling
-from simcluster.errors import UsageError, nearest
+from simcluster.errors import UsageError
 from simcluster.experiment.run import run
 from simcluster.results import Run
 from simcluster.runs import words
+from simcluster.spelling import nearest
 
 MOST_NODES = 32
 STEPS = 4

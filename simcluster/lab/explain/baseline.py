@@ -10,7 +10,7 @@ from typing import Any
 
 import torch
 
-from simcluster.errors import Problem, nearest, raise_all
+from simcluster.errors import Problem, raise_all
 from simcluster.experiment.read.experiment import Experiment
 from simcluster.experiment.read.read import read_experiment
 from simcluster.experiment.run import run
@@ -19,6 +19,7 @@ from simcluster.process.intra_op import one_thread
 from simcluster.results import Run
 from simcluster.runs import words
 from simcluster.scripts.run_script import NAME as SCRIPT
+from simcluster.spelling import nearest
 from simcluster.topology.model.duration import expected_s
 from simcluster.workloads import train_alone
 

@@ -10,9 +10,10 @@ from pathlib import Path
 from typing import Any
 
 from simcluster.catalogue import names
-from simcluster.errors import Problem, UsageError, nearest, raise_all
+from simcluster.errors import Problem, UsageError, raise_all
 from simcluster.lab.ui.run_children import FOLDER
 from simcluster.paths.last_run import last_run
+from simcluster.spelling import nearest
 
 MOST_CHARACTERS = 20_000
 """Limit on the characters of an answer, written as JSON."""

@@ -12,13 +12,14 @@ from tempfile import TemporaryDirectory, TemporaryFile
 from typing import Any
 
 from simcluster.catalogue import KINDS, catalogue
-from simcluster.errors import Problem, UsageError, nearest
+from simcluster.errors import Problem, UsageError
 from simcluster.lab.mcp_server.bounds import Root, bounded
 from simcluster.lab.ui.run_children import Children, RunForm, command
 from simcluster.process.exits import INTERRUPTED
 from simcluster.process.signals import kill_group
 from simcluster.process.tied import TIED
 from simcluster.runs.folder import SUMMARY, read_summary
+from simcluster.spelling import nearest
 
 MOST_OUTPUT = 16 << 20
 """Limit on the bytes read from a command's output."""

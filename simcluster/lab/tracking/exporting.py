@@ -12,12 +12,13 @@ from importlib import util
 from pathlib import Path
 from typing import Protocol
 
-from simcluster.errors import RunError, UsageError, nearest
+from simcluster.errors import RunError, UsageError
 from simcluster.lab.tracking.handover import Handover, Heading, RunDraft, hand_over
 from simcluster.paths.given_path import given_path
 from simcluster.process.installed import install_extra
 from simcluster.runs.folder import RunFolder
 from simcluster.runs.sweep.sweep_folder import SweepFolder
+from simcluster.spelling import nearest
 
 
 class TrackingFailed(RunError):

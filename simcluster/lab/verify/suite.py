@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from simcluster.documents.captured.source import is_captured
-from simcluster.errors import Problem, nearest, raise_all
+from simcluster.errors import Problem, raise_all
 from simcluster.lab.verify.checks import (
     conservation,
     data,
@@ -26,6 +26,7 @@ from simcluster.lab.verify.checks import (
 from simcluster.lab.verify.subject import BACKENDS, Subject
 from simcluster.lab.verify.verdict import Check, Verification, judged
 from simcluster.runs.summary import label
+from simcluster.spelling import nearest
 
 MOST_NODES = 1024
 """Limit on a world size: checks run at every size, and on sockets each node is a process."""

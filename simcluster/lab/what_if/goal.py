@@ -7,8 +7,9 @@ from dataclasses import dataclass
 from sys import float_info
 from typing import TYPE_CHECKING, Any
 
-from simcluster.errors import UsageError, nearest
+from simcluster.errors import UsageError
 from simcluster.runs import words
+from simcluster.spelling import nearest
 
 if TYPE_CHECKING:
     import pandas as pd

@@ -13,7 +13,8 @@ from typing import TYPE_CHECKING, Any, Literal
 from simcluster.documents import yaml as yaml_lines
 from simcluster.documents.reading import DocumentReading
 from simcluster.documents.shipped import parts_path
-from simcluster.errors import UsageError, nearest
+from simcluster.errors import UsageError
+from simcluster.spelling import nearest
 from simcluster.topology import Device, Topology
 from simcluster.topology.model.device import profile_block
 from simcluster.topology.model.link import Link

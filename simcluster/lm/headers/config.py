@@ -6,10 +6,10 @@ import re
 from dataclasses import replace
 from typing import Final
 
-from simcluster.errors import nearest
 from simcluster.lm.headers.families import FAMILIES, ModelFamily
 from simcluster.lm.headers.header import MOST_CONTEXT, MOST_EXPERTS, MOST_LAYERS, ModelFacts, printable
 from simcluster.lm.plan.shape import ModelShape, WeightCounts
+from simcluster.spelling import nearest
 
 BIASES: Final = {
     "attention_bias": ("qkv", "output"), "use_qkv_bias": ("qkv",), "qkv_bias": ("qkv",),

@@ -15,11 +15,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from simcluster.errors import UsageError, closest
+from simcluster.errors import UsageError
 from simcluster.lm.files.error import MALFORMED, reason, shown
 from simcluster.lm.files.hub_links import REPOSITORY, open_model_file
 from simcluster.lm.headers.of_gguf import SPLIT
 from simcluster.paths.inside import listed, open_file, read
+from simcluster.spelling import closest
 
 MOST_ENTRIES: Final = 20_000
 MOST_MANIFEST: Final = 2**16

@@ -8,7 +8,6 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any, Final
 
-from simcluster.errors import nearest
 from simcluster.lm.files.error import ModelFileError, refusing, shown
 from simcluster.lm.files.gguf import read_header
 from simcluster.lm.files.pieces import FileTensor, check_apart, check_inside
@@ -24,6 +23,7 @@ from simcluster.lm.headers.header import (
 )
 from simcluster.lm.headers.sums import summed, with_sums
 from simcluster.lm.plan.shape import ModelShape, WeightCounts
+from simcluster.spelling import nearest
 
 SPLIT: Final = re.compile(r"(.*)-(\d{5})-of-(\d{5})(\.\w+)")
 """A pattern for the names of the files of a split model."""

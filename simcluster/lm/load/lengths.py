@@ -9,8 +9,9 @@ from typing import Final
 
 import numpy as np
 
-from simcluster.errors import Problem, UsageError, nearest, raise_all
+from simcluster.errors import Problem, UsageError, raise_all
 from simcluster.lm.request import MOST_TOKENS
+from simcluster.spelling import nearest
 
 FORMS: Final[Mapping[str, tuple[str, ...]]] = {
     "fixed": ("tokens",),

@@ -8,11 +8,12 @@ from dataclasses import asdict, dataclass, fields, replace
 from pathlib import Path
 from typing import Any, TypeVar
 
-from simcluster.errors import Problem, UsageError, nearest, raise_all
+from simcluster.errors import Problem, UsageError, raise_all
 from simcluster.lm.load.answers import Objectives
 from simcluster.lm.load.arrivals import MOST_REQUESTS, OfferedRequest, at_rate, offered
 from simcluster.lm.load.lengths import length_of
 from simcluster.lm.load.trace import RequestTrace, read_trace
+from simcluster.spelling import nearest
 
 T = TypeVar("T")
 

@@ -17,10 +17,11 @@ from itertools import chain
 from pathlib import Path
 from typing import Any, Final, NamedTuple, TextIO, TypeAlias
 
-from simcluster.errors import MOST_PROBLEMS, Problem, UsageError, nearest
+from simcluster.errors import MOST_PROBLEMS, Problem, UsageError
 from simcluster.lm.load.answers import AnsweredRequest
 from simcluster.lm.load.arrivals import MOST_REQUESTS, OfferedRequest
 from simcluster.lm.request import MOST_TOKENS
+from simcluster.spelling import nearest
 
 COLUMNS: Final = ("Timestamp", "Model", "Request tokens", "Response tokens", "Total tokens", "Log Type")
 """The columns that we write."""

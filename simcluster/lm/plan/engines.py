@@ -12,9 +12,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Final
 
-from simcluster.errors import Problem, UsageError, nearest, raise_all
+from simcluster.errors import Problem, UsageError, raise_all
 from simcluster.lm.formats import FORMATS
 from simcluster.lm.plan.shape import ATTENTION_OPERATORS, FEED_OPERATORS, ModelShape
+from simcluster.spelling import nearest
 from simcluster.topology import Device, Topology
 from simcluster.topology.model.compute import CPU, kind_of
 

@@ -9,7 +9,7 @@ from typing import Any, Final
 import numpy as np
 from msgspec.structs import replace as replaced
 
-from simcluster.errors import Problem, UsageError, nearest
+from simcluster.errors import Problem, UsageError
 from simcluster.lm.load.answers import AnsweredRequest
 from simcluster.lm.load.arrivals import OfferedRequest
 from simcluster.lm.plan.times import Lengths
@@ -18,6 +18,7 @@ from simcluster.lm.serving.cluster_model import ClusterModel
 from simcluster.lm.serving.run import ServingResult, answer_all
 from simcluster.lm.serving.setup import Setup
 from simcluster.rng import numpy_stream
+from simcluster.spelling import nearest
 from simcluster.topology import Topology
 
 NUMERICS: Final = ("none", "real")

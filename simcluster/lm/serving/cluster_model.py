@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from typing import Final, NamedTuple, cast
 
 from simcluster.backend import BACKENDS
-from simcluster.errors import Problem, UsageError, nearest
+from simcluster.errors import Problem, UsageError
 from simcluster.job import places
 from simcluster.lm.engine.limits import CHUNK_TOKENS
 from simcluster.lm.engine.serve_replicas import Policy
@@ -29,6 +29,7 @@ from simcluster.lm.request import MOST_TOKENS
 from simcluster.lm.serving.placement import AUTO, fastest_placed, layout_of, limits_of, policy_of, within
 from simcluster.lm.serving.replacement import recovery_of
 from simcluster.lm.serving.setup import Setup
+from simcluster.spelling import nearest
 from simcluster.topology import Topology
 
 MOST_GUESSES: Final = 64

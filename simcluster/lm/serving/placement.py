@@ -9,7 +9,7 @@ from dataclasses import replace
 from typing import Any, Final, get_args
 
 from simcluster.documents.yaml import load as load_yaml
-from simcluster.errors import Problem, UsageError, nearest, raise_all
+from simcluster.errors import Problem, UsageError, raise_all
 from simcluster.lm.engine.limits import EngineLimits
 from simcluster.lm.engine.serve_replicas import Policy
 from simcluster.lm.formats import Precision
@@ -21,6 +21,7 @@ from simcluster.lm.plan.shape import ModelShape, with_held_weights
 from simcluster.lm.plan.times import Lengths
 from simcluster.lm.serving.setup import PlacementLayout, Setup
 from simcluster.lm.shared_machines import while_computing
+from simcluster.spelling import nearest
 from simcluster.topology import Topology
 from simcluster.units import format_size
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from typing import NamedTuple
 
-from simcluster.errors import nearest
+from simcluster.spelling import nearest
 
 CPU, AUTO = "cpu", "auto"
 ACCELERATORS = ("cuda", "mps")

@@ -11,7 +11,7 @@ from typing import Any, ClassVar, Literal, Protocol
 
 import networkx
 
-from simcluster.errors import nearest
+from simcluster.spelling import nearest
 from simcluster.topology.model.compute import CPU, Machine
 from simcluster.topology.model.conditions import BackgroundFlow
 from simcluster.topology.model.device import Device

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Sequence
 from fractions import Fraction
 from typing import Literal, NamedTuple, TypeAlias, get_args
 
-from simcluster.errors import nearest
+from simcluster.spelling import nearest
 from simcluster.topology.model.link import Link, link_names
 from simcluster.topology.model.routing import packet_length
 

@@ -10,7 +10,8 @@ from typing import Any
 
 from simcluster.documents.values import extreme
 from simcluster.documents.yaml import Document, parse_value
-from simcluster.errors import Problem, nearest, raise_all
+from simcluster.errors import Problem, raise_all
+from simcluster.spelling import nearest
 from simcluster.topology.presets.generators import GENERATORS
 from simcluster.topology.presets.links import DEVICES
 from simcluster.units import UnitError, parse_bandwidth, parse_latency

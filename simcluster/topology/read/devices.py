@@ -27,7 +27,7 @@ from simcluster.documents.values import (
     quantity_schema,
     time,
 )
-from simcluster.errors import nearest
+from simcluster.spelling import nearest
 from simcluster.topology.model.compute import ACCELERATORS
 from simcluster.topology.model.device import Accelerator, Device, Profile
 from simcluster.topology.model.stragglers import Straggler, Trace

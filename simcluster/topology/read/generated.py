@@ -10,7 +10,8 @@ from typing import Any, get_args
 
 from simcluster.documents.values import extreme
 from simcluster.documents.yaml import Document, parse_value
-from simcluster.errors import Problem, UsageError, nearest, raise_all
+from simcluster.errors import Problem, UsageError, raise_all
+from simcluster.spelling import nearest
 from simcluster.topology.model.link import Duplex
 from simcluster.topology.model.model import Topology
 from simcluster.topology.presets.generators import GENERATORS, MOST_WORKERS, Recipe

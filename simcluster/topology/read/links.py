@@ -14,7 +14,8 @@ from pydantic import Field
 from simcluster.documents.models import Block, Faults, Given, WrongValue, fault, tried
 from simcluster.documents.reading import DocumentReading
 from simcluster.documents.values import Bandwidth, Latency, Schema, ValueValidator, number, one_of, text
-from simcluster.errors import MOST_PROBLEMS, nearest
+from simcluster.errors import MOST_PROBLEMS
+from simcluster.spelling import nearest
 from simcluster.topology.model.link import Duplex, Link
 from simcluster.topology.model.parallel import MOST_PARALLEL, numbers_of
 from simcluster.topology.model.spread import NONE

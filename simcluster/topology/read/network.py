@@ -21,7 +21,7 @@ from simcluster.documents.values import (
     only,
     whole,
 )
-from simcluster.errors import nearest
+from simcluster.spelling import nearest
 from simcluster.topology.model.compute import Machine
 from simcluster.topology.model.conditions import BackgroundFlow
 from simcluster.topology.model.link import Link

@@ -11,7 +11,8 @@ from typing import Any
 
 from simcluster.documents.yaml import Document, parse_value
 from simcluster.documents.yaml_build import KeyPath
-from simcluster.errors import Problem, UsageError, closest, nearest
+from simcluster.errors import Problem, UsageError
+from simcluster.spelling import closest, nearest
 from simcluster.topology.model.parallel import LinkNames
 from simcluster.topology.read.clients import ClientsBlock
 from simcluster.topology.read.conditions import BackgroundBlock, JitterBlock, LatencyTraceBlock, RateTraceBlock

@@ -20,7 +20,8 @@ from simcluster.documents.values import Schema, ValueValidator, block, only, sch
 from simcluster.documents.yaml import Document
 from simcluster.documents.yaml import load as load_yaml
 from simcluster.documents.yaml import loads as loads_yaml
-from simcluster.errors import MOST_PROBLEMS, UsageError, closest
+from simcluster.errors import MOST_PROBLEMS, UsageError
+from simcluster.spelling import closest
 from simcluster.topology.model.model import Topology
 from simcluster.topology.model.routing import cut_off
 from simcluster.topology.read import foreign

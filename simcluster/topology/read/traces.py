@@ -12,7 +12,7 @@ from simcluster.documents.models import Block, Faults, Given, WrongValue, fault,
 from simcluster.documents.reading import DocumentReading
 from simcluster.documents.values import Schema, Time, ValueValidator, only, text
 from simcluster.documents.yaml_build import KeyPath
-from simcluster.errors import nearest
+from simcluster.spelling import nearest
 from simcluster.topology.read.trace_files import (
     BANDWIDTH,
     FACTOR,

@@ -6,9 +6,10 @@ from collections.abc import Hashable, Sequence
 from math import inf
 from typing import TYPE_CHECKING, Any
 
-from simcluster.errors import ENDED, UsageError, nearest
+from simcluster.errors import ENDED, UsageError
 from simcluster.fault_plans import kinds
 from simcluster.rng import numpy_stream
+from simcluster.spelling import nearest
 from simcluster.topology.model.parallel import LinkNames
 from simcluster_backends.common.worlds.acts import WorldActs, number
 

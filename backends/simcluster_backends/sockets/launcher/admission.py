@@ -8,8 +8,9 @@ from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
 
-from simcluster.errors import ABSENT, ENDED, LaunchFailed, SimclusterError, nearest
+from simcluster.errors import ABSENT, ENDED, LaunchFailed, SimclusterError
 from simcluster.job import unlike
+from simcluster.spelling import nearest
 from simcluster_backends.sockets.launcher.node_handle import NodeHandle
 from simcluster_backends.sockets.wire.messages import Addresses, GoOrder, NodeOutcome, StopOrder
 

@@ -13,7 +13,7 @@ import numpy as np
 import pandas as pd
 import plotly.graph_objects as go
 
-from simcluster.errors import UsageError, nearest
+from simcluster.errors import UsageError
 from simcluster.lab.reports.figure_style import Figures, log_axis, measure_axis, named, styled, titled
 from simcluster.lab.reports.scales import XAxis, axes_of, is_wide
 from simcluster.lab.reports.sweeps.figures import (
@@ -32,6 +32,7 @@ from simcluster.runs import words
 from simcluster.runs.folder import RunFolder
 from simcluster.runs.summary import ACCURACY, LOSS
 from simcluster.runs.sweep.swept_columns import key_of
+from simcluster.spelling import nearest
 
 MEASURES = {
     "time_to_target_s": "time to the target (s)",

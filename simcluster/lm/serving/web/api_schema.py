@@ -6,12 +6,12 @@ from typing import Annotated, Any, ClassVar, Final, Literal, TypeVar
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
-from simcluster.errors import closest
 from simcluster.lm.request import NO_LOGPROBS
 from simcluster.lm.serving.web.errors import ApiError, not_supported
 from simcluster.lm.serving.web.known_keys import IGNORED, REFUSED, is_neutral
 from simcluster.lm.serving.web.messages import MOST_MESSAGES, ChatMessage
 from simcluster.lm.serving.web.tools import MOST_TOOLS, NamedTool, Tool, ToolUse, tool_use
+from simcluster.spelling import closest
 
 SHOWN: Final = 5
 MOST_STOPS: Final = 16

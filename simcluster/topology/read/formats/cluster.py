@@ -11,7 +11,8 @@ from typing import Any
 
 from simcluster.documents.graph_names import node_name
 from simcluster.documents.values import extreme
-from simcluster.errors import Problem, closest
+from simcluster.errors import Problem
+from simcluster.spelling import closest
 from simcluster.topology.presets.generators import Made
 from simcluster.topology.presets.links import LINKS
 from simcluster.topology.read.links import LINK_KEYS

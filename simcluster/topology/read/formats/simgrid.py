@@ -14,7 +14,8 @@ from typing import Any
 
 from simcluster.documents.values import extreme
 from simcluster.documents.yaml_errors import MAX_DEPTH
-from simcluster.errors import UsageError, nearest
+from simcluster.errors import UsageError
+from simcluster.spelling import nearest
 from simcluster.topology.read.formats.cluster import MOST_NODES, ForeignCluster, distinct_names
 from simcluster.topology.read.formats.route_graph import (
     DUPLEX,

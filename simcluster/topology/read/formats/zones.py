@@ -8,7 +8,8 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import NamedTuple
 
-from simcluster.errors import UsageError, nearest
+from simcluster.errors import UsageError
+from simcluster.spelling import nearest
 from simcluster.topology.read.formats.route_graph import LinkCrossing, Way
 
 MOST_HOSTS = 128
