@@ -66,7 +66,7 @@ def __getattr__(name: str) -> Any:
     if name == "verify":
         return importlib.import_module("simcluster.lab.verify")
     if name not in _HOME:
-        meant = importlib.import_module("simcluster.errors").closest(name, __all__, 0.7)
+        meant = importlib.import_module("simcluster.spelling").closest(name, __all__, 0.7)
         hint = f"; did you mean {meant!r}?" if meant else ""
         raise AttributeError(f"module 'simcluster' has no attribute {name!r}{hint}")
     try:
