@@ -97,11 +97,17 @@ class Lag:
         self._apart = depth if apart is None else apart
         self._in_flight = deque(again(*saved) for saved in replica.restored(under_way=[]))
         self._landed = 0
+        self._leads = list[int]()
 
-    @property
-    def unfinished(self) -> int:
-        """The number of steps with parts still in flight."""
-        return sum(late.unfinished for late in self._in_flight)
+    def lead(self) -> int:
+        """Return the number of steps with parts still in flight, and note it for `leads`."""
+        self._leads.append(sum(late.unfinished for late in self._in_flight))
+        return self._leads[-1]
+
+    def leads(self) -> dict[str, float]:
+        """Return the mean and the maximum of what `lead` has noted, as metrics; none if it has noted none."""
+        found = self._leads
+        return {"lead_mean": sum(found) / len(found), "lead_max": max(found)} if found else {}
 
     def send_off(self, late: Late) -> None:
         """Hold *late*, which must be the newest result, until it is due."""

@@ -50,17 +50,15 @@ async def all_reduce_dp(
     gradient per rank and step, in 2 (N-1) rounds; `direct` sends as few in 2 rounds, to all ranks
     at once; `naive` sends N-1 times the gradient in one round; the others take about 2 lg N rounds,
     except those by place: `hierarchical` sums inside *sites* first, and in `bandwidth_aware` each
-    rank sums its part of *shares*.
-    *initial_weights*: `seed` trusts every rank to draw the same weights from the common seed;
-    `broadcast` sends rank 0's to all. (Averaging requires gradients taken at the same weights.)
-    *compression*: the compression of the gradients; anything except `none` has its own
-    communication pattern, and only power_sgd still uses *schedule*. *bucket_bytes*: gradients leave
-    in buckets of at least this size, those of the last layers while earlier layers are still being
-    computed; null sends everything at the end. *accumulate*: the number of batches per step; their
-    mean gradient is sent. *staleness*: each gradient is taken at weights that lack exactly this
-    many of the latest updates. A rank may thus be that many steps ahead of the slowest, and the
-    result never depends on timing. The *lead* is recorded: the number of all-reduces that this rank
-    has joined and that have not finished.
+    rank sums its part of *shares*. *initial_weights*: `seed` trusts every rank to draw the same
+    weights from the common seed; `broadcast` sends rank 0's to all. *compression*: that of the
+    gradients; anything except `none` has its own communication pattern, and only power_sgd still
+    uses *schedule*. *bucket_bytes*: gradients leave in buckets of at least this size, those of the
+    last layers while earlier layers are still being computed; null sends everything at the end.
+    *accumulate*: the number of batches per step; their mean gradient is sent. *staleness*: each
+    gradient is taken at weights that lack exactly this many of the latest updates. A rank may thus
+    be that many steps ahead of the slowest, and the result never depends on timing. The *lead* is
+    recorded: the number of all-reduces that this rank has joined and that have not finished.
     """
     buckets = cut_into_buckets(replica, bucket_bytes)
     by_schedule = all_reduce_by(schedule, sites, shares)
@@ -75,7 +73,6 @@ async def all_reduce_dp(
 
     state = resumable(replica, means=means)
     lag = Lag(replica, staleness, size=accumulate)
-    leads = list[int]()
 
     def reduce(tag: str, bucket: int, gradients: list[Tensor]) -> asyncio.Task[list[Tensor]]:
         # Phase 3, reduce: the mean over ranks, while the device works on the rest of phase 2.
@@ -92,14 +89,14 @@ async def all_reduce_dp(
     async with asyncio.TaskGroup() as reductions:
         async for step, drawn in rounds(replica, accumulate, keep=state, lag=lag):
             # Phase 2, compute: the mean gradient of this rank's batches, at weights that lack *staleness* updates.
-            leads.append(lag.unfinished)
+            lead = lag.lead()
             leave = partial(reduce, f"gradients/{-(-step // accumulate)}")
             batches = list(drawn)
             loss, reducing = await mean_gradient(node, replica, batches, buckets, leave)
-            lag.send_off(Late(step, reducing, loss, leads[-1], len(batches)))
+            lag.send_off(Late(step, reducing, loss, lead, len(batches)))
             for late in lag.due(step):
                 await update(late)
         for late in lag.rest():
             await update(late)
     if staleness:
-        node.record(step=replica.steps, lead_mean=sum(leads) / len(leads), lead_max=max(leads))
+        node.record(step=replica.steps, **lag.leads())

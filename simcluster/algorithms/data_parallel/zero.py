@@ -66,7 +66,6 @@ async def zero(
     codecs = PartCodecs(kind, node, replica, weights.units) if kind is not None and n_d > 1 else None
     held.take("optimizer", codecs.state_bytes if codecs is not None else 0)
     state = resumable(replica, owner=owner, **({} if codecs is None else {"codecs": codecs}))
-    leads = list[int]()
 
     async def update(late: Late) -> None:
         # Phase 4, step: each owner updates its part of the weights with its part of the mean gradient.
@@ -91,15 +90,15 @@ async def zero(
         lag = Lag(replica, staleness, again=sums.again)
         async for step, batch in steps(replica, keep=state, lag=lag, places=[] if stage == 3 else None):
             weights.expect(step, group)
-            leads.append(lag.unfinished)
+            lag.lead()
             loss = await _forward(node, replica, batch, weights)
             lag.send_off(await _backward(node, replica, batch, weights, Gradient(sums, step, loss)))
             for late in lag.due(step):
                 await update(late)
         for late in lag.rest():
             await update(late)
-    if leads and staleness:
-        node.record(step=replica.steps, lead_mean=sum(leads) / len(leads), lead_max=max(leads))
+    if staleness:
+        node.record(step=replica.steps, **lag.leads())
 
 
 async def _forward(node: Transport, replica: Replica, batch: Batch, weights: ZeroWeights) -> float:

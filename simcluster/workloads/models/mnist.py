@@ -1,12 +1,13 @@
-"""Handwritten digits (5,000 from the package or all 70,000 from a directory), and two networks that
+"""Handwritten digits (5,000 from the package or all 70,000 from a directory), and three networks that
 classify them.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from functools import lru_cache, partial
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
 import numpy as np
 import torch
@@ -57,19 +58,15 @@ def mnist_mlp(
     used for training and 1,000 are held out, 100 of each class. Raise UsageError for settings out
     of range and for files that do not fit.
     """
-    train, test = load_mnist(data)
-    return Workload(
-        name="mnist_mlp",
-        weights_bytes=4 * ((PIXELS + 1) * hidden + (hidden + 1) * CLASSES),
-        value_free=True,
-        model=lambda: nn.Sequential(
+    return _digits(
+        "mnist_mlp",
+        (PIXELS + 1) * hidden + (hidden + 1) * CLASSES,
+        lambda: nn.Sequential(
             nn.Linear(PIXELS, hidden),
             nn.Sequential(nn.ReLU(), nn.Dropout(0.0)),  # a recipe sets its share
             nn.Linear(hidden, CLASSES),
         ),
-        loss=nn.functional.cross_entropy,
-        train=train,
-        test=test,
+        data,
         batch_size=batch_size,
         optimizer=named_optimizer(optimizer, learning_rate, momentum),
         partition=named_partition(partition, tail, alpha, batch_size),
@@ -98,16 +95,12 @@ def mnist_cnn(
     and 2x2 max pooling, then 10 outputs (after LeCun et al. 1998). The other settings are those of
     `mnist_mlp`. Raise UsageError for settings out of range and for files that do not fit.
     """
-    train, test = load_mnist(data)
     weights = 26 * channels + (25 * channels + 1) * 2 * channels + (32 * channels + 1) * CLASSES
-    return Workload(
-        name="mnist_cnn",
-        weights_bytes=4 * weights,
-        value_free=True,
-        model=partial(_convolutions, channels),
-        loss=nn.functional.cross_entropy,
-        train=train,
-        test=test,
+    return _digits(
+        "mnist_cnn",
+        weights,
+        partial(_convolutions, channels),
+        data,
         batch_size=batch_size,
         optimizer=named_optimizer(optimizer, learning_rate, momentum),
         partition=named_partition(partition, tail, alpha, batch_size),
@@ -127,17 +120,19 @@ def mnist_moe(
     momentum: Annotated[NonNegativeFloat, Field(lt=1)] = 0.0,
     optimizer: Literal["sgd", "adamw"] = "sgd",
     clip_norm: PositiveFinite | None = None,
+    partition: Literal["iid", "redeal", "dirichlet"] = "iid",
+    alpha: PositiveFinite = ALPHA,
+    tail: Tail = "keep",
     data: str | None = None,
 ) -> Workload:
     """Return a workload that trains a small mixture of experts for handwritten digits: 784 inputs,
     *hidden* ReLU units, a layer of *experts* of which each image passes *active*, and 10 outputs.
 
-    An expert has *expert_width* ReLU units. *data* and *batch_size* are those of `mnist_mlp`. Raise
-    UsageError for settings out of range and for files that are not MNIST's.
+    An expert has *expert_width* ReLU units. The other settings are those of `mnist_mlp`. Raise
+    UsageError for settings out of range and for files that do not fit.
     """
     if active > experts:
         raise UsageError("active", repr(active), f"at most the {experts} experts")
-    train, test = load_mnist(data)
 
     def expert() -> nn.Module:
         return nn.Sequential(nn.Linear(hidden, expert_width), nn.ReLU(), nn.Linear(expert_width, hidden))
@@ -149,18 +144,25 @@ def mnist_moe(
         return nn.Sequential(nn.Linear(PIXELS, hidden), activation, layer, nn.Linear(hidden, CLASSES))
 
     inner = experts * (2 * hidden * expert_width + hidden + expert_width + hidden)
-    return Workload(
-        name="mnist_moe",
-        weights_bytes=4 * ((PIXELS + 1) * hidden + 2 * hidden + inner + (hidden + 1) * CLASSES),
-        value_free=True,
-        model=model,
-        loss=nn.functional.cross_entropy,
-        train=train,
-        test=test,
+    return _digits(
+        "mnist_moe",
+        (PIXELS + 1) * hidden + 2 * hidden + inner + (hidden + 1) * CLASSES,
+        model,
+        data,
         batch_size=batch_size,
         optimizer=named_optimizer(optimizer, learning_rate, momentum),
+        partition=named_partition(partition, tail, alpha, batch_size),
         clip_norm=clip_norm,
     )
+
+
+def _digits(name: str, weights: int, model: Callable[[], nn.Module], data: str | None, **settings: Any) -> Workload:
+    """Return the workload *name*, by cross entropy, of a *model* with this number of *weights*."""
+    train, test = load_mnist(data)
+    return Workload(
+        name=name, weights_bytes=4 * weights, value_free=True, model=model, loss=nn.functional.cross_entropy,
+        train=train, test=test, **settings,
+    )  # fmt: skip
 
 
 def _convolutions(channels: int) -> nn.Sequential:

@@ -218,7 +218,7 @@ def test_nothing_is_waited_for_where_no_checkpoint_is_due() -> None:
     async def body() -> None:
         lag, never = Lag(replica, 9), asyncio.get_running_loop().create_future()
         async for step, _ in steps(replica, lag=lag):
-            unfinished.append(lag.unfinished)
+            unfinished.append(lag.lead())
             lag.send_off(Late(step, [never]))
             if step == 3:
                 never.set_result(None)
