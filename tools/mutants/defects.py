@@ -6,26 +6,26 @@ and the mutant must be adapted.
 
 from __future__ import annotations
 
-from tools.mutants.trial import Mutant
-
-ALGORITHMS = "simcluster/algorithms/"
-SERVED, REDUCED = ALGORITHMS + "parameter_server/", ALGORITHMS + "data_parallel/"
-SYNC_PS = SERVED + "sync_ps.py"
-EDP = SERVED + "edp.py"
-DP = REDUCED + "all_reduce_dp.py"
-BARRIER, SERVER = SERVED + "barrier.py", SERVED + "asynchronous.py"
-PIPELINE = ALGORITHMS + "model_parallel/pipeline.py"
-EXPERTS, EXPERT_PASSES, EXPERT_LOAD = (
-    ALGORITHMS + f"model_parallel/expert_{name}.py" for name in ("parallel", "passes", "load")
+from tools.mutants.of_experts import OF_EXPERTS
+from tools.mutants.of_peers import SEEN_IN_PEERS
+from tools.mutants.places import (
+    ACCUMULATOR,
+    ALGORITHMS,
+    BARRIER,
+    DP,
+    EDP,
+    INT8,
+    NAIVE,
+    PIPELINE,
+    REDEALT,
+    REPLICA,
+    RING,
+    STEPS,
+    SYNC_PS,
+    WORKLOAD,
+    ZERO_SUMS,
 )
-GENERATORS = "simcluster/process/generators.py"
-RING, NAIVE = "simcluster/collectives/ring.py", "simcluster/collectives/naive.py"
-INT8 = "simcluster/compression/int8.py"
-STATISTICS = "simcluster/compute/running.py"
-REPLICA, REDEALT = "simcluster/workloads/replica.py", {"name": "mnist_mlp", "hidden": 2, "partition": "redeal"}
-STEPS, WORKLOAD = "simcluster/workloads/steps.py", "simcluster/workloads/workload.py"
-
-ZERO_SUMS, ACCUMULATOR = REDUCED + "zero_sums.py", REDUCED + "accumulator.py"
+from tools.mutants.trial import Mutant
 
 ARITHMETIC = [
     Mutant(
@@ -268,97 +268,6 @@ RANKS_AND_DATA = [
         "        neighbours.graph = overlay_for(overlay, len(node.peers) + 1, node.rng.seed, unbalanced)\n"
         "        async with asyncio.TaskGroup() as group:\n            # Phase 1",
         "d_psgd", "messages", nodes=(7,),
-    ),
-]  # fmt: skip
-
-SEEN_IN_PEERS = [
-    Mutant(
-        "39", "Metropolis weights whose rows sum to 7/6 on a ring", "simcluster/overlays/overlay.py",
-        "row[rank] = 1.0 - sum(row.values())", "row[rank] = 1.0 / 2",
-        "d_psgd", "mixing", nodes=(3,),
-    ),
-    Mutant(
-        "42", "staleness counted after the increment", SERVER,
-        'max(self._state.version - push["version"], 0)', 'max(self._state.version + 1 - push["version"], 0)',
-        "edp", "staleness",
-    ),
-    Mutant(
-        "43", "sums in order of arrival: not reproducible", BARRIER,
-        "for rank in sorted(on_time)", "for rank in on_time",
-        "sync_ps", "networks", nodes=(4,),
-    ),
-    Mutant(
-        "16", "a batch norm's running statistics stay with each rank: buffers are not averaged", STATISTICS,
-        "            self._mean = [each / weight for each in sums]", "            self._mean = None",
-        "all_reduce_dp", "statistics",
-    ),
-    Mutant(
-        "16", "a server keeps its own running statistics, whatever its workers send", STATISTICS,
-        "            self._base = found\n", "            found = now\n            self._base = found\n",
-        "sync_ps", "statistics",
-    ),
-    Mutant(
-        "", "a push counts alike, whatever the size of its batch", SERVER,
-        "push = lend(*weighed(replica, gradients), ", "push = lend(*gradients, ", "k_async", "unequal",
-    ),
-    Mutant(
-        "", "all ranks of a process draw from one set of global generators", GENERATORS,
-        "if own is None or own is self._installed:", "if own is None or self._installed is not None:",
-        "all_reduce_dp", "draws",
-    ),
-    Mutant(
-        "", "the global generators are in whatever state the process has them", GENERATORS,
-        "        self.live += 1\n        _seed(sequence)\n", "        self.live += 1\n",
-        "all_reduce_dp", "draws",
-    ),
-    Mutant(
-        "", "every rank draws the same noise", "simcluster/experiment/node.py",
-        'seed_sequence(experiment.seed, "global", node.name,', 'seed_sequence(experiment.seed, "global",',
-        "all_reduce_dp", "draws",
-    ),
-    Mutant(
-        "", "a schedule restarts when a run resumes", "simcluster/workloads/saved.py",
-        '        load_schedule(optimizer, state["schedule"])\n', "        pass\n",
-        "all_reduce_dp", "schedule",
-    ),
-    Mutant(
-        "", "a server's schedule counts the batches of all ranks: it is used up after 1/N of the run", EDP,
-        "of = len(ranks) if blend_interval is None else 1", "of = 1",
-        "edp", "schedule",
-    ),
-    Mutant(
-        "", "a server's schedule counts its updates, however many batches are in them", SERVER,
-        "mean(parts), len(pushes), ranks, cost", "mean(parts), cost",
-        "k_async", "schedule", {"k": 1},
-    ),
-]  # fmt: skip
-
-OF_EXPERTS = [
-    Mutant(
-        "", "an expert that is counted twice: its gradient is summed with those of ranks that do not hold it", EXPERTS,
-        "(subgroup(node, place.holders), own)", "(node, own)",
-        "expert_parallel", "one process",
-    ),
-    Mutant(
-        "", "experts without a gradient", EXPERT_PASSES,
-        "piece.experts[e].backward, rows, 0, 1.0, own, cost", "piece.experts[e].backward, 0 * rows, 0, 1.0, own, cost",
-        "expert_parallel", "one process",
-    ),
-    Mutant(
-        "", "a router outside the optimizer", EXPERT_PASSES,
-        'piece.router, "router", by_scores, sums',
-        'piece.router, "router", by_scores, {at: torch.zeros_like(sums[at]) for at in piece.router.parameters}',
-        "expert_parallel", "one process",
-    ),
-    Mutant(
-        "", "the capacity of an expert from this rank's tokens, not from all ranks'", EXPERT_LOAD,
-        "int(counts.sum()) / counts.shape[1] * factor", "int(counts.sum()) / counts.size * factor",
-        "expert_parallel", "one process", more=("counts.cumsum(axis=0) - counts", "0 * counts"),
-    ),
-    Mutant(
-        "", "whom an expert drops depends on who comes first: here the last rank", EXPERT_LOAD,
-        "counts.cumsum(axis=0) - counts", "counts[::-1].cumsum(axis=0)[::-1] - counts",
-        "expert_parallel", "one process",
     ),
 ]  # fmt: skip
 

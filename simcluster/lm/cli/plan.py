@@ -36,6 +36,14 @@ Weights = Annotated[
         one_of(*FORMATS, AUTO),
     ),
 ]
+BatchSize = Annotated[
+    int | None,
+    Option(metavar="N", help="With --training: the samples of a step on all nodes together; by default 4 each."),
+]
+ExpertLoad = Annotated[
+    str | None,
+    Option(metavar="LOAD", help="With --training: the tokens of each expert, uniform (the default) or zipf(s)."),
+]
 
 
 def plan(
@@ -59,15 +67,9 @@ def plan(
     training: Annotated[
         bool, Option("--training", help="Rank algorithms that train the model, not placements for requests.")
     ] = False,
-    batch_size: Annotated[
-        int | None,
-        Option(metavar="N", help="With --training: the samples of a step on all nodes together; by default 4 each."),
-    ] = None,
+    batch_size: BatchSize = None,
     sample_tokens: Annotated[int, Option(metavar="N", help="With --training: the tokens of each sample.")] = 1024,
-    expert_load: Annotated[
-        str | None,
-        Option(metavar="LOAD", help="With --training: the tokens of each expert, uniform (the default) or zipf(s)."),
-    ] = None,
+    expert_load: ExpertLoad = None,
     as_json: Json = False,
 ) -> None:
     """Rank the placements of a language model, or with --training the ways to train it, before anything is loaded.

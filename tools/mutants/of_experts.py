@@ -1,0 +1,35 @@
+"""Defects of experts, as mutants."""
+
+from __future__ import annotations
+
+from tools.mutants.places import EXPERT_LOAD, EXPERT_PASSES, EXPERTS
+from tools.mutants.trial import Mutant
+
+OF_EXPERTS = [
+    Mutant(
+        "", "an expert that is counted twice: its gradient is summed with those of ranks that do not hold it", EXPERTS,
+        "(subgroup(node, place.holders), own)", "(node, own)",
+        "expert_parallel", "one process",
+    ),
+    Mutant(
+        "", "experts without a gradient", EXPERT_PASSES,
+        "piece.experts[e].backward, rows, 0, 1.0, own, cost", "piece.experts[e].backward, 0 * rows, 0, 1.0, own, cost",
+        "expert_parallel", "one process",
+    ),
+    Mutant(
+        "", "a router outside the optimizer", EXPERT_PASSES,
+        'piece.router, "router", by_scores, sums',
+        'piece.router, "router", by_scores, {at: torch.zeros_like(sums[at]) for at in piece.router.parameters}',
+        "expert_parallel", "one process",
+    ),
+    Mutant(
+        "", "the capacity of an expert from this rank's tokens, not from all ranks'", EXPERT_LOAD,
+        "int(counts.sum()) / counts.shape[1] * factor", "int(counts.sum()) / counts.size * factor",
+        "expert_parallel", "one process", more=("counts.cumsum(axis=0) - counts", "0 * counts"),
+    ),
+    Mutant(
+        "", "whom an expert drops depends on who comes first: here the last rank", EXPERT_LOAD,
+        "counts.cumsum(axis=0) - counts", "counts[::-1].cumsum(axis=0)[::-1] - counts",
+        "expert_parallel", "one process",
+    ),
+]  # fmt: skip
