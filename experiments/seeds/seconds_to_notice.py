@@ -23,7 +23,9 @@ def elapsed_s(lab: Lab, dead_s: float | None, steps: int) -> float:
 
 def measure(lab: Lab) -> Sequence[Check]:
     steps = lab.pick(10, 20)
-    none, soon, late = (elapsed_s(lab, dead_s, steps) for dead_s in (None, 5.0, 90.0))
+    none = elapsed_s(lab, None, steps)
+    soon = elapsed_s(lab, 5.0, steps)
+    late = elapsed_s(lab, 90.0, steps)
     return [
         agrees("steps of the run, noticed after 90 s, minus that after 5 s", late - soon, 85.0, 1e-6, " s"),
         agrees("... after 5 s, minus the run without a failure", soon - none, 5.0, 2.0, " s"),

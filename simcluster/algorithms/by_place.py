@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from typing import Annotated, Any, Literal, cast
@@ -44,10 +44,12 @@ def all_reduce_by(schedule: str, sites: Sites, shares: Shares) -> AllReduce:
 
     Raise UsageError if one is still `topology`, which only an experiment replaces.
     """
-    given: dict[str, Any] = {_ARGUMENTS[name]: {"sites": sites, "shares": shares}[name] for name in _used_by(schedule)}
-    if TOPOLOGY in given.values():
-        raise UsageError(_used_by(schedule)[0], TOPOLOGY, "numbers of ranks: only an experiment has a topology")
-    return cast(AllReduce, partial(all_reduce, schedule=schedule, **given))
+    values = {"sites": sites, "shares": shares}
+    used = _used_by(schedule)
+    for name in used:
+        if values[name] == TOPOLOGY:
+            raise UsageError(name, TOPOLOGY, "numbers of ranks: only an experiment has a topology")
+    return cast(AllReduce, partial(all_reduce, schedule=schedule, **{_ARGUMENTS[name]: values[name] for name in used}))
 
 
 def check_places(settings: Mapping[str, Any], cluster: Topology, size_bytes: Callable[[], int]) -> None:
@@ -56,32 +58,45 @@ def check_places(settings: Mapping[str, Any], cluster: Topology, size_bytes: Cal
 
     *size_bytes*: a function that returns the size of the vector that is summed.
     """
-    if not {"schedule", *_ARGUMENTS} <= settings.keys():
-        return
-    schedule, kind = settings["schedule"], settings.get("compression", "none")
-    used, names, problems = _used_by(schedule), cluster.workers, list[Problem]()
+    if {"schedule", *_ARGUMENTS} <= settings.keys():
+        raise_all([*_unused(settings), *_wrong_places(settings, cluster, size_bytes)])
+
+
+def _unused(settings: Mapping[str, Any]) -> Iterator[Problem]:
+    """Yield a problem for each setting that does not fit the schedule."""
+    schedule = settings["schedule"]
+    used = _used_by(schedule)
     for name in _ARGUMENTS:
         if settings[name] != TOPOLOGY and name not in used:
             fit = " or ".join(each for each in PLACED.names if name in _used_by(each))
-            problems.append(Problem(name, json.dumps(settings[name]), f"schedule: {fit} with it, not {schedule}"))
+            yield Problem(name, json.dumps(settings[name]), f"schedule: {fit} with it, not {schedule}")
+    kind = settings.get("compression", "none")
     kind = kind["kind"] if isinstance(kind, Mapping) else kind
     if used and kind not in ("none", "power_sgd"):
         expected = f"none or power_sgd with schedule: {schedule}: other kinds have their own pattern of messages"
-        problems.append(Problem("compression", kind, expected))
-    if "sites" in used and settings["sites"] != TOPOLOGY:
-        there = {rank for site in _as_ranks(settings["sites"], names) for rank in site}
+        yield Problem("compression", kind, expected)
+
+
+def _wrong_places(settings: Mapping[str, Any], cluster: Topology, size_bytes: Callable[[], int]) -> Iterator[Problem]:
+    """Yield a problem for each of the settings in use that does not fit *cluster*."""
+    used = _used_by(settings["schedule"])
+    names = cluster.workers
+    sites = settings["sites"]
+    shares = settings["shares"]
+    if "sites" in used and sites != TOPOLOGY:
+        there = {rank for site in _as_ranks(sites, names) for rank in site}
         missing = [name for rank, name in enumerate(names) if rank not in there]
-        found = [f"{', '.join(missing)} at no site"] * bool(missing) + ["an empty site"] * (not all(settings["sites"]))
-        problems += [Problem("sites", each, "each node at exactly one site") for each in found]
+        if missing:
+            yield Problem("sites", f"{', '.join(missing)} at no site", "each node at exactly one site")
+        if not all(sites):
+            yield Problem("sites", "an empty site", "each node at exactly one site")
     elif "sites" in used and 1 == len(sites_of(cluster, size_bytes())) < len(names):
-        found_one = f"topology, in which all {len(names)} nodes are at one site"
+        found = f"topology, in which all {len(names)} nodes are at one site"
         expected = "at least two sites: give nodes a `site`, list the nodes of each site, or use schedule: ring"
-        problems.append(Problem("sites", found_one, expected))
-    shares = settings["shares"] if "shares" in used else TOPOLOGY
-    if shares != TOPOLOGY and (len(shares) != len(names) or not 0 < sum(shares) < math.inf):
+        yield Problem("sites", found, expected)
+    if "shares" in used and shares != TOPOLOGY and (len(shares) != len(names) or not 0 < sum(shares) < math.inf):
         expected = f"{len(names)} numbers, one for each node, with a finite sum above 0"
-        problems.append(Problem("shares", json.dumps(shares), expected))
-    raise_all(problems)
+        yield Problem("shares", json.dumps(shares), expected)
 
 
 def by_place(settings: Mapping[str, Any], cluster: Topology, ranks: Sequence[int], size_bytes: int) -> dict[str, Any]:

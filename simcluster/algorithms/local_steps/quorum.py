@@ -38,7 +38,9 @@ async def merges(
     A push that misses a merge belongs to the next one. If a rank restarts and pushes again before
     the merge, its earlier push is dropped.
     """
-    clock, news, held = asyncio.get_running_loop(), server.news(), dict[int, Push]()
+    clock = asyncio.get_running_loop()
+    news = server.news()
+    held: dict[int, Push] = {}  # by rank
     through = {rank for rank in ranks if replica.done_by(rank) >= replica.steps}
     coming: asyncio.Task[Push | None] | None = None
     deadline_s: float | None = None

@@ -93,7 +93,9 @@ class ExpertPasses:
 
     async def _back_through(self, routed: RoutedTokens, gradient: Tensor, tag: str, sums: dict[int, Tensor]) -> Tensor:
         """Return the gradient with respect to the layer's input, along the same ways back."""
-        node, piece, kept = self.node, routed.piece, routed.kept
+        node = self.node
+        piece = routed.piece
+        kept = routed.kept
         above, by_weights = await timed(node, uncombine, gradient, routed.rows, routed.index, routed.weights)
         arrived = await self._exchange(above, kept, piece, f"uncombine/{tag}")
         found = []
