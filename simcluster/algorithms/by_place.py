@@ -44,7 +44,7 @@ def all_reduce_by(schedule: str, sites: Sites, shares: Shares) -> AllReduce:
 
     Raise UsageError if one is still `topology`, which only an experiment replaces.
     """
-    values = {"sites": sites, "shares": shares}
+    values: dict[str, Any] = {"sites": sites, "shares": shares}
     used = _used_by(schedule)
     for name in used:
         if values[name] == TOPOLOGY:
