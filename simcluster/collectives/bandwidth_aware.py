@@ -18,11 +18,10 @@ import math
 from collections.abc import Sequence
 from itertools import accumulate, pairwise
 
-import torch
 from torch import Tensor
 
 from simcluster.collectives.flat import summed
-from simcluster.collectives.operators import Combine
+from simcluster.collectives.operators import Combine, plus
 from simcluster.collectives.ring import ring_all_reduce
 from simcluster.transport import Transport
 
@@ -31,7 +30,7 @@ PIECES = 16
 
 async def bandwidth_aware_all_reduce(
     node: Transport, vector: Tensor, tag: str, *, weights: Sequence[float], pieces: int = PIECES,
-    combine: Combine = torch.add,
+    combine: Combine = plus,
 ) -> Tensor:  # fmt: skip
     """Return the sum of every rank's *vector* (1-D, equal length), in rank order: the same bits on all ranks.
 

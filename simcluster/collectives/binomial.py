@@ -15,12 +15,11 @@ from functools import lru_cache, partial
 from typing import Literal
 
 import numpy as np
-import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
 from simcluster.collectives.exchange import run_rounds, skipped
-from simcluster.collectives.operators import Combine
+from simcluster.collectives.operators import Combine, plus
 from simcluster.payload import pack
 from simcluster.rounds import NO_RANK, Ranks, Rounds
 from simcluster.transport import Transport
@@ -44,7 +43,7 @@ async def binomial_broadcast(
 
 
 async def binomial_reduce(
-    node: Transport, vector: Tensor, tag: str, root: int, *, first: First = "near", combine: Combine = torch.add
+    node: Transport, vector: Tensor, tag: str, root: int, *, first: First = "near", combine: Combine = plus
 ) -> Tensor | None:
     """Return the sum of every rank's *vector* on rank *root*, and None on the other ranks.
 
@@ -63,7 +62,7 @@ async def binomial_reduce(
 
 
 async def binomial_all_reduce(
-    node: Transport, vector: Tensor, tag: str, *, first: First = "near", combine: Combine = torch.add
+    node: Transport, vector: Tensor, tag: str, *, first: First = "near", combine: Combine = plus
 ) -> Tensor:
     """Return the sum of every rank's *vector*, by a reduce to rank 0 and a broadcast."""
     if vector.is_meta and vector.dim() == 1 and node.size > 1:

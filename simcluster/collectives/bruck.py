@@ -8,12 +8,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from functools import lru_cache
 
-import torch
 from torch import Tensor
 
 from simcluster.collectives.exchange import exchange, run_rounds
 from simcluster.collectives.held_parts import HeldParts
-from simcluster.collectives.operators import Combine
+from simcluster.collectives.operators import Combine, plus
 from simcluster.payload import pack
 from simcluster.rounds import Rounds
 from simcluster.transport import Transport
@@ -46,7 +45,7 @@ def _gather_rounds(size: int, length: int) -> Rounds:
     )
 
 
-async def bruck_reduce_scatter(node: Transport, vector: Tensor, tag: str, *, combine: Combine = torch.add) -> Tensor:
+async def bruck_reduce_scatter(node: Transport, vector: Tensor, tag: str, *, combine: Combine = plus) -> Tensor:
     """Return part r of the sum of every rank's *vector* (1-D, equal length) on rank r. The rounds
     are those of the all-gather in reverse.
     """

@@ -10,7 +10,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from simcluster.collectives.operators import Combine
+from simcluster.collectives.operators import Combine, plus
 from simcluster.rounds import where
 
 
@@ -100,7 +100,7 @@ def length_of(part: Any, length: int, parts: int) -> Any:
     return each + (part < longer) if longer else each
 
 
-def summed(parts: Sequence[Tensor], combine: Combine = torch.add) -> Tensor:
+def summed(parts: Sequence[Tensor], combine: Combine = plus) -> Tensor:
     """Combine *parts* in their order, by default into their sum, and return it as a new tensor."""
     total = parts[0].clone()
     for part in parts[1:]:

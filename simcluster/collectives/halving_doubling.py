@@ -13,7 +13,6 @@ from dataclasses import replace
 from functools import lru_cache
 from itertools import accumulate, pairwise
 
-import torch
 from torch import Tensor
 
 from simcluster.collectives.binomial import First
@@ -21,14 +20,14 @@ from simcluster.collectives.exchange import run_rounds
 from simcluster.collectives.flat import lengths_of, start_of
 from simcluster.collectives.fold import Places, fold_rounds
 from simcluster.collectives.held_parts import CutVector
-from simcluster.collectives.operators import Combine
+from simcluster.collectives.operators import Combine, plus
 from simcluster.collectives.recursive_doubling import bits_in_order, doubling_rounds
 from simcluster.rounds import Ranks, Rounds
 from simcluster.transport import Transport
 
 
 async def halving_all_reduce(
-    node: Transport, vector: Tensor, tag: str, *, first: First = "near", combine: Combine = torch.add
+    node: Transport, vector: Tensor, tag: str, *, first: First = "near", combine: Combine = plus
 ) -> Tensor:
     """Return the sum of every rank's *vector* (1-D, equal length), with the same bits on all
     ranks.
@@ -83,7 +82,7 @@ def _reduce_rounds(ranks: int, length: int, first: First) -> Rounds:
 
 
 async def halving_reduce_scatter(
-    node: Transport, vector: Tensor, tag: str, *, first: First = "near", combine: Combine = torch.add
+    node: Transport, vector: Tensor, tag: str, *, first: First = "near", combine: Combine = plus
 ) -> Tensor:
     """Return part r of the sum of every rank's *vector* (1-D, equal length) on rank r."""
     bounds, total = _bounds(len(vector), node.size), vector.detach().clone()

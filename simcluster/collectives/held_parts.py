@@ -7,10 +7,9 @@ from __future__ import annotations
 from collections.abc import Hashable, Iterable, Mapping
 from typing import Any, Protocol
 
-import torch
 from torch import Tensor
 
-from simcluster.collectives.operators import Combine
+from simcluster.collectives.operators import Combine, plus
 from simcluster.rounds import WHOLE
 
 
@@ -35,7 +34,7 @@ class HeldParts(dict[Hashable, Tensor]):
     """
 
     def __init__(
-        self, parts: Mapping[Any, Tensor] | Iterable[tuple[Any, Tensor]], like: Tensor, combine: Combine = torch.add
+        self, parts: Mapping[Any, Tensor] | Iterable[tuple[Any, Tensor]], like: Tensor, combine: Combine = plus
     ) -> None:
         super().__init__(parts)
         self._like, self._combine = like, combine
@@ -54,7 +53,7 @@ class CutVector(dict[Any, Tensor]):
     *parts* are made in advance, any others on first use. *combine*: as in HeldParts.
     """
 
-    def __init__(self, vector: Tensor, parts: Iterable[tuple[Any, Tensor]] = (), combine: Combine = torch.add) -> None:
+    def __init__(self, vector: Tensor, parts: Iterable[tuple[Any, Tensor]] = (), combine: Combine = plus) -> None:
         super().__init__(parts)
         self._combine = combine
         self.vector = self[WHOLE] = vector

@@ -13,12 +13,11 @@ from bisect import bisect_right
 from collections.abc import Sequence
 from itertools import accumulate, pairwise
 
-import torch
 from torch import Tensor
 
 from simcluster.collectives.binomial import binomial_broadcast, binomial_reduce
-from simcluster.collectives.flat import lengths_of
-from simcluster.collectives.operators import Combine
+from simcluster.collectives.flat import flatten, lengths_of
+from simcluster.collectives.operators import Combine, plus
 from simcluster.collectives.ring import ring_all_gather, ring_all_reduce, ring_reduce_scatter
 from simcluster.collectives.subgroup import subgroup
 from simcluster.transport import Transport
@@ -28,7 +27,7 @@ Sites = Sequence[Sequence[int]]
 
 
 async def hierarchical_all_reduce(
-    node: Transport, vector: Tensor, tag: str, *, sites: Sites, combine: Combine = torch.add
+    node: Transport, vector: Tensor, tag: str, *, sites: Sites, combine: Combine = plus
 ) -> Tensor:
     """Return the sum of every rank's *vector* (1-D, equal length), with the same bits on all
     ranks.
@@ -50,7 +49,7 @@ async def hierarchical_all_reduce(
                 group.create_task(_sum_into(subgroup(node, owners), piece, f"{tag}/across{start}", combine))
 
     # Inside the site, gather the parts.
-    return torch.cat(await ring_all_gather(inside, mine, f"{tag}/gather"))
+    return flatten(await ring_all_gather(inside, mine, f"{tag}/gather"))
 
 
 async def hierarchical_broadcast(
@@ -66,7 +65,7 @@ async def hierarchical_broadcast(
 
 
 async def hierarchical_reduce(
-    node: Transport, vector: Tensor, tag: str, root: int, *, sites: Sites, combine: Combine = torch.add
+    node: Transport, vector: Tensor, tag: str, root: int, *, sites: Sites, combine: Combine = plus
 ) -> Tensor | None:
     """Return the sum of every rank's *vector* on rank *root*, and None on the other ranks.
 

@@ -10,11 +10,10 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Sequence
 
-import torch
 from torch import Tensor
 
-from simcluster.collectives.flat import summed
-from simcluster.collectives.operators import Combine
+from simcluster.collectives.flat import flatten, summed
+from simcluster.collectives.operators import Combine, plus
 from simcluster.payload import Sendable, pack
 from simcluster.transport import Transport
 
@@ -46,7 +45,7 @@ async def naive_gather(node: Transport, tensor: Tensor, tag: str, root: int) -> 
 
 
 async def naive_reduce(
-    node: Transport, vector: Tensor, tag: str, root: int, *, combine: Combine = torch.add
+    node: Transport, vector: Tensor, tag: str, root: int, *, combine: Combine = plus
 ) -> Tensor | None:
     """Return the sum of every rank's *vector* on rank *root*, and None on the other ranks."""
     parts = await naive_gather(node, vector, tag, root)
@@ -58,7 +57,7 @@ async def naive_all_gather(node: Transport, tensor: Tensor, tag: str) -> list[Te
     return await naive_all_to_all(node, [tensor] * node.size, tag)
 
 
-async def naive_reduce_scatter(node: Transport, vector: Tensor, tag: str, *, combine: Combine = torch.add) -> Tensor:
+async def naive_reduce_scatter(node: Transport, vector: Tensor, tag: str, *, combine: Combine = plus) -> Tensor:
     """Return part r of the sum of every rank's *vector* on rank r."""
     return summed(await naive_all_to_all(node, vector.tensor_split(node.size), tag), combine)
 
@@ -71,21 +70,21 @@ async def naive_all_to_all(node: Transport, tensors: Sequence[Tensor], tag: str)
     return receiving.result()
 
 
-async def naive_all_reduce(node: Transport, vector: Tensor, tag: str, *, combine: Combine = torch.add) -> Tensor:
+async def naive_all_reduce(node: Transport, vector: Tensor, tag: str, *, combine: Combine = plus) -> Tensor:
     """Return the sum of every rank's *vector* (equal shapes). It is added in rank order, so it has
     the same bits on all ranks.
     """
     return summed(await naive_all_gather(node, vector, tag), combine)
 
 
-async def direct_all_reduce(node: Transport, vector: Tensor, tag: str, *, combine: Combine = torch.add) -> Tensor:
+async def direct_all_reduce(node: Transport, vector: Tensor, tag: str, *, combine: Combine = plus) -> Tensor:
     """Return the sum of every rank's *vector*. Each part is summed by one rank, in rank order.
 
     A rank sends 2 (p-1)/p M bytes for a vector of M bytes; in the naive all-reduce it sends (p-1)
     M.
     """
     part = await naive_reduce_scatter(node, vector, f"{tag}/scatter", combine=combine)
-    return torch.cat(await naive_all_gather(node, part, f"{tag}/gather"))
+    return flatten(await naive_all_gather(node, part, f"{tag}/gather"))
 
 
 async def naive_barrier(node: Transport, tag: str) -> None:

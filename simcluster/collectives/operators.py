@@ -14,9 +14,17 @@ from simcluster.spelling import nearest
 Op = Literal["sum", "mean", "max", "min"]
 
 Combine = Callable[..., Tensor]
-"""A function of two tensors, with an argument `out`, such as torch.add."""
+"""A function of two tensors, with an argument `out`, such as torch.maximum."""
 
-_COMBINES: dict[str, Combine] = {"sum": torch.add, "mean": torch.add, "max": torch.maximum, "min": torch.minimum}
+
+def plus(left: Tensor, right: Tensor, *, out: Tensor) -> Tensor:
+    """Return *left* plus *right*, in *out*. In place it is `add_`, since `torch.add` into an `out` on
+    meta imports torch's compiler.
+    """
+    return left.add_(right) if out is left else torch.add(left, right, out=out)
+
+
+_COMBINES: dict[str, Combine] = {"sum": plus, "mean": plus, "max": torch.maximum, "min": torch.minimum}
 
 
 def prepared(tensor: Tensor, op: str) -> tuple[Tensor, dict[str, Combine]]:
@@ -31,7 +39,7 @@ def prepared(tensor: Tensor, op: str) -> tuple[Tensor, dict[str, Combine]]:
     vector = tensor.reshape(-1)
     if op == "mean" and not (tensor.is_floating_point() or tensor.is_complex()):
         raise ValueError(f"a mean of {tensor.dtype}: expected floating-point numbers, or op sum")
-    if _COMBINES[op] is torch.add:
+    if _COMBINES[op] is plus:
         return vector, {}
     if tensor.is_complex():
         raise ValueError(f"a {op} of {tensor.dtype}: expected real numbers, since complex ones have no order")

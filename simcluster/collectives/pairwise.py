@@ -9,13 +9,12 @@ from functools import lru_cache
 from typing import Any
 
 import numpy as np
-import torch
 from torch import Tensor
 
 from simcluster.collectives.exchange import run_rounds
 from simcluster.collectives.flat import length_of, summed
 from simcluster.collectives.held_parts import HeldParts
-from simcluster.collectives.operators import Combine
+from simcluster.collectives.operators import Combine, plus
 from simcluster.rounds import Ranks, Rounds
 from simcluster.transport import Transport
 
@@ -32,7 +31,7 @@ async def pairwise_all_to_all(node: Transport, tensors: Sequence[Tensor], tag: s
     return [held[source, rank] for source in range(node.size)]
 
 
-async def pairwise_reduce_scatter(node: Transport, vector: Tensor, tag: str, *, combine: Combine = torch.add) -> Tensor:
+async def pairwise_reduce_scatter(node: Transport, vector: Tensor, tag: str, *, combine: Combine = plus) -> Tensor:
     """Return part r of the sum of every rank's *vector* (1-D, equal length) on rank r, added in
     rank order.
     """

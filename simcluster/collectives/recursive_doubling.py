@@ -17,13 +17,13 @@ from simcluster.collectives.binomial import First
 from simcluster.collectives.exchange import run_rounds
 from simcluster.collectives.fold import Places, fold_rounds
 from simcluster.collectives.held_parts import HeldParts
-from simcluster.collectives.operators import Combine
+from simcluster.collectives.operators import Combine, plus
 from simcluster.rounds import WHOLE, Ranks, Rounds
 from simcluster.transport import Transport
 
 
 async def doubling_all_reduce(
-    node: Transport, vector: Tensor, tag: str, *, first: First = "near", combine: Combine = torch.add
+    node: Transport, vector: Tensor, tag: str, *, first: First = "near", combine: Combine = plus
 ) -> Tensor:
     """Return the sum of every rank's *vector*, with the same bits on all ranks."""
     rounds = _reduce_rounds(node.size, vector.numel(), first).under(tag, vector)

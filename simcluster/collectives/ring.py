@@ -19,7 +19,7 @@ from simcluster.collectives.binomial import binomial_scatter
 from simcluster.collectives.exchange import exchange, run_rounds
 from simcluster.collectives.flat import as_bytes, from_bytes, length_of, lengths_of
 from simcluster.collectives.held_parts import HeldParts
-from simcluster.collectives.operators import Combine
+from simcluster.collectives.operators import Combine, plus
 from simcluster.process.buffers import BUFFERS
 from simcluster.rounds import Ranks, Rounds
 from simcluster.shortcuts import GiveBack, shortcuts_of
@@ -32,7 +32,7 @@ chunks, a copy takes less time than the registration.
 
 
 async def ring_all_reduce(
-    node: Transport, vector: Tensor, tag: str, *, divisor: int = 1, combine: Combine = torch.add
+    node: Transport, vector: Tensor, tag: str, *, divisor: int = 1, combine: Combine = plus
 ) -> Tensor:
     """Return the sum of every rank's *vector* (1-D, equal length), with the same bits on all ranks.
     *vector* is not changed.
@@ -54,7 +54,7 @@ async def ring_all_reduce(
     return _divided(result, divisor)
 
 
-async def ring_reduce_scatter(node: Transport, vector: Tensor, tag: str, *, combine: Combine = torch.add) -> Tensor:
+async def ring_reduce_scatter(node: Transport, vector: Tensor, tag: str, *, combine: Combine = plus) -> Tensor:
     """Return part r of the sum of every rank's *vector* (1-D, equal length) on rank r. It is added
     in the order of ranks r+1, r+2, ..., r (mod p).
     """

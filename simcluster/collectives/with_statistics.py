@@ -8,10 +8,10 @@ from collections.abc import Callable, Coroutine
 from functools import wraps
 from typing import Any
 
-import torch
 from torch import Tensor
 
 from simcluster.collectives.flat import flatten, unflatten
+from simcluster.collectives.operators import plus
 from simcluster.compute import StatisticsExchange, exchange_of
 from simcluster.transport import Transport
 
@@ -26,7 +26,7 @@ def with_statistics(all_reduce: AllReduce) -> AllReduce:
     @wraps(all_reduce)
     def run(node: Transport, vector: Tensor, tag: str, **settings: Any) -> Coroutine[Any, Any, Tensor]:
         exchange = exchange_of(node)
-        if exchange is None or not vector.is_floating_point() or settings.get("combine", torch.add) is not torch.add:
+        if exchange is None or not vector.is_floating_point() or settings.get("combine", plus) is not plus:
             return all_reduce(node, vector, tag, **settings)
         return _joined(all_reduce, exchange, vector, tag, **settings)
 
