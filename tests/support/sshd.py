@@ -25,7 +25,7 @@ def why_not() -> str | None:
     if PROGRAM is None or shutil.which("ssh") is None or shutil.which("ssh-keygen") is None:
         return "no sshd, ssh or ssh-keygen here: apt-get install openssh-server openssh-client"
     if os.geteuid() == 0 and not PRIVILEGE_SEPARATION.is_dir():
-        PRIVILEGE_SEPARATION.mkdir(mode=0o755)  # what its service would make before it starts
+        PRIVILEGE_SEPARATION.mkdir(mode=0o755, exist_ok=True)  # what its service would make before it starts
     return None
 
 
