@@ -20,6 +20,7 @@ from tools.gallery.images import FOLDER, images, is_current
 from tools.gallery.pages.kept import notes
 from tools.gallery.pages.scenes import SCENES as PAGES
 from tools.gallery.pays.draw import draw
+from tools.gallery.pays.measure import OTHERS, WITHIN, speed_up
 from tools.gallery.steps import Message, messages
 
 PAGE = (ROOT / "docs" / "gallery.md").read_text(encoding="utf-8")
@@ -82,6 +83,13 @@ def test_a_measurement_is_drawn_above_the_simulated_shelves() -> None:
     assert re.findall(r">([\d.]+\d)</text>", simulated) == ["1.75"]
     assert re.findall(r">(\d\.\d\d)</text>", both) == ["1.90", "2.00", "1.75"]
     assert ("measured" in both, "measured" in simulated) == (True, False)
+
+
+def test_the_stored_speed_up_of_two_hosts_is_the_predicted_one() -> None:
+    content = json.loads((FOLDER / "data" / "pays.json").read_text(encoding="utf-8"))
+    assert abs(speed_up(content["predicted"]) / speed_up(content["measured"]) - 1) <= WITHIN
+    assert content["others"] <= OTHERS
+    assert f"{speed_up(content['measured']):.2f}<" in (FOLDER / "pays.svg").read_text(encoding="utf-8")
 
 
 def test_the_recorded_weights_are_the_same_in_the_simulator_and_over_tcp() -> None:
