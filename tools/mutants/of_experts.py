@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tools.mutants.places import EXPERT_LOAD, EXPERT_PASSES, EXPERTS
+from tools.mutants.places import EXPERT_LAYER, EXPERT_LOAD, EXPERT_PASSES, EXPERTS
 from tools.mutants.trial import Mutant
 
 OF_EXPERTS = [
@@ -30,6 +30,11 @@ OF_EXPERTS = [
     Mutant(
         "", "whom an expert drops depends on who comes first: here the last rank", EXPERT_LOAD,
         "counts.cumsum(axis=0) - counts", "counts[::-1].cumsum(axis=0)[::-1] - counts",
+        "expert_parallel", "one process",
+    ),
+    Mutant(
+        "", "the gradients of merged outputs do not have their weights", EXPERT_LAYER,
+        "(above * weights.unsqueeze(1)).to(rows.dtype)", "above.to(rows.dtype)",
         "expert_parallel", "one process",
     ),
 ]  # fmt: skip

@@ -12,6 +12,7 @@ PIPELINE = ALGORITHMS + "model_parallel/pipeline.py"
 EXPERTS, EXPERT_PASSES, EXPERT_LOAD = (
     ALGORITHMS + f"model_parallel/expert_{name}.py" for name in ("parallel", "passes", "load")
 )
+EXPERT_LAYER = "simcluster/workloads/layers/experts.py"
 GENERATORS = "simcluster/process/generators.py"
 RING, NAIVE = "simcluster/collectives/ring.py", "simcluster/collectives/naive.py"
 INT8 = "simcluster/compression/int8.py"

@@ -125,6 +125,10 @@ class ExpertLayout:
 
 def expert_cut(replica: Replica, size: int, settings: Settings) -> None:
     ExpertLayout(replica, 0, size, settings["layout"])
+    load, factor = settings["load"], settings["capacity_factor"]
+    if settings["merge"] and not replica.computes and (load not in (None, "uniform") or (factor or 1) < 1):
+        found = f"true with load {load or 'uniform'} and capacity_factor {factor}, without numerics"
+        raise UsageError("merge", found, "a uniform load and nothing dropped, whose distinct tokens are known")
 
 
 def expert_shares(size: int, settings: Settings) -> StateShares:

@@ -41,6 +41,7 @@ async def expert_parallel(
     z_loss: NonNegativeFloat = 0.0,
     bias_rate: NonNegativeFloat = 0.0,
     load: ExpertLoad = None,
+    merge: bool = False,
     schedule: AllReduceSchedule = "ring",
     gather_interval: PositiveInt | None = None,
 ) -> None:
@@ -51,12 +52,13 @@ async def expert_parallel(
     of the copies of all ranks' tokens; the others pass the layer unchanged. None drops nothing.
     *balance_loss*, *z_loss*: the weights of the two auxiliary losses of each layer. *bias_rate*:
     the change per step of the bias that steers tokens away from busy experts. *load*:
-    "uniform", "zipf(s)", or a list; only without numerics, where nothing is routed. *schedule*:
-    that of the all-reduce. *gather_interval*: steps between gathers of all weights at rank 0, which records
-    only those steps; None gathers only at the end.
+    "uniform", "zipf(s)", or a list; only without numerics, where nothing is routed. *merge*: whether a
+    token travels to a rank once, however many of its experts are there, and the sum of their outputs
+    back; sums are then by rank. *schedule*: that of the all-reduce. *gather_interval*: steps between
+    gathers of all weights at rank 0, which records only those steps; None gathers only at the end.
     """
     place = ExpertLayout(replica, node.rank, node.size, layout)
-    work = ExpertPasses(node, replica, place, capacity_factor, balance_loss, z_loss, load)
+    work = ExpertPasses(node, replica, place, capacity_factor, balance_loss, z_loss, load, merge)
     part = replica.part(place.places)
 
     async for step, batch in steps(replica, places=part.places):
@@ -81,7 +83,7 @@ async def expert_parallel(
         if part.clips:
             whole = part.squared_norm([sums[at] for at in shared])
             of_own = await node.compute(part.squared_norm, [sums[at] for at in own], cost=part.norm_cost())
-            squares = whole + await all_reduce(work.group, of_own, f"norm/{step}", schedule=schedule)
+            squares = whole + await all_reduce(work.ways.group, of_own, f"norm/{step}", schedule=schedule)
         await node.compute(part.apply, list(sums.values()), squares, cost=part.apply_cost())
         sums.clear()
         for tokens in routed.values():

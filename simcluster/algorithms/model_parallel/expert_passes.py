@@ -5,23 +5,16 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
+from simcluster.algorithms.model_parallel.copy_exchange import CopyExchange
 from simcluster.algorithms.model_parallel.expert_layout import ExpertLayout, ExpertPiece
 from simcluster.algorithms.model_parallel.expert_load import Counts, ExpertLoad, counts_by, kept_of, shares_of
+from simcluster.algorithms.model_parallel.merged_exchange import MergedExchange
 from simcluster.algorithms.model_parallel.routed_tokens import RoutedTokens, kept_index
 from simcluster.algorithms.timed import timed
-from simcluster.collectives import all_gather, all_to_all, subgroup
+from simcluster.collectives import all_gather
 from simcluster.transport import Transport
 from simcluster.workloads import Batch, Replica
-from simcluster.workloads.layers.experts import (
-    choose,
-    combine,
-    copied_rows,
-    router_gradient,
-    summed_copies,
-    tally,
-    uncombine,
-    weigh,
-)
+from simcluster.workloads.layers.experts import choose, router_gradient, tally, weigh
 from simcluster.workloads.layers.layers import Layer
 
 
@@ -30,10 +23,10 @@ class ExpertPasses:
 
     def __init__(
         self, node: Transport, replica: Replica, place: ExpertLayout, factor: float | None, balance: float, z: float,
-        load: ExpertLoad,
+        load: ExpertLoad, merge: bool,
     ) -> None:  # fmt: skip
         self.node, self.replica, self.place = node, replica, place
-        self.group = subgroup(node, place.group)
+        self.ways = (MergedExchange if merge else CopyExchange)(node, place)
         self._factor, self._balance, self._z, self._load = factor, balance, z, load
 
     async def forward(self, batch: Batch, step: int, routed: dict[int, RoutedTokens]) -> float:
@@ -80,26 +73,20 @@ class ExpertPasses:
         index = kept_index(chosen, counts[node.rank], kept[node.rank])
 
         # Dispatch, compute, combine.
-        copies = await timed(node, copied_rows, tokens, index, whole.active)
-        arrived = await self._exchange(copies, kept, piece, f"dispatch/{tag}")
+        mass = torch.stack(everyone).sum(0)[len(whole.experts) :]
+        routed = RoutedTokens(piece, scores, chosen, weights, counts, kept, mass, index)
         outputs = []
-        for e, rows in self._by_expert(arrived, kept, piece).items():
+        for e, rows in self.ways.by_expert(routed, await self.ways.dispatch(routed, tokens, tag)).items():
             cost = self.replica.rows_cost(piece.number, f"experts.{e}", len(rows), rows.shape[1])
             outputs.append(await node.compute(piece.experts[e].forward, rows, cost=cost.forward) if len(rows) else rows)
-        rows = await self._return(outputs, kept, piece, f"combine/{tag}")
-        output = await timed(node, combine, stream, rows, index, weights)
-        mass = torch.stack(everyone).sum(0)[len(whole.experts) :]
-        return RoutedTokens(piece, scores, chosen, weights, counts, kept, mass, index, rows), output
+        return routed, await self.ways.combine(routed, outputs, stream, tag)
 
     async def _back_through(self, routed: RoutedTokens, gradient: Tensor, tag: str, sums: dict[int, Tensor]) -> Tensor:
         """Return the gradient with respect to the layer's input, along the same ways back."""
         node = self.node
         piece = routed.piece
-        kept = routed.kept
-        above, by_weights = await timed(node, uncombine, gradient, routed.rows, routed.index, routed.weights)
-        arrived = await self._exchange(above, kept, piece, f"uncombine/{tag}")
         found = []
-        for e, rows in self._by_expert(arrived, kept, piece).items():
+        for e, rows in self.ways.by_expert(routed, await self.ways.uncombine(routed, gradient, tag)).items():
             cost = self.replica.rows_cost(piece.number, f"experts.{e}", len(rows), rows.shape[1])
             own = [sums[at] for at in piece.experts[e].parameters]
             if len(rows):
@@ -107,15 +94,14 @@ class ExpertPasses:
                 assert below is not None, "tokens have gradients"
                 rows = below
             found.append(rows)
-        rows = await self._return(found, kept, piece, f"undispatch/{tag}")
-        through = await timed(node, summed_copies, rows, routed.index, routed.weights)
+        through = await self.ways.undispatch(routed, found, tag)
 
         # The router's gradient: through the weights, and from the losses that balance.
         load = routed.load
         tokens = int(load.sum()) / routed.chosen.shape[1]
         terms = self._balance * len(load) / tokens, self._z / tokens
         by_scores = await timed(
-            node, router_gradient, routed.scores, routed.chosen, by_weights, routed.shares(), *terms
+            node, router_gradient, routed.scores, routed.chosen, routed.by_weights, routed.shares(), *terms
         )
         of_router = await self._rows_back(piece, piece.router, "router", by_scores, sums)
         through = await timed(node, torch.add, through, of_router)
@@ -132,31 +118,6 @@ class ExpertPasses:
         sizes = self.replica.batch_sizes
         copies = [tokens * active * size // self.replica.batch_size for size in sizes]
         return counts_by(shares_of(self._load, experts, active), copies)
-
-    async def _exchange(self, copies: Tensor, kept: Counts, piece: ExpertPiece, tag: str) -> list[Tensor]:
-        """Send *copies*, which are in the order of their experts, to the experts' ranks; return what
-        comes from each rank.
-        """
-        of_rank = [int(kept[self.node.rank, self._own(piece, at)].sum()) for at in range(self.group.size)]
-        return await all_to_all(self.group, torch.split(copies, of_rank), tag)
-
-    def _by_expert(self, arrived: list[Tensor], kept: Counts, piece: ExpertPiece) -> dict[int, Tensor]:
-        """Return own expert -> its rows of what *arrived*, in rank order."""
-        own = self._own(piece)
-        parts = [
-            torch.split(rows, kept[rank, own].tolist()) for rank, rows in zip(self.place.group, arrived, strict=True)
-        ]
-        return {e: torch.cat(rows) for e, rows in zip(own, zip(*parts, strict=True), strict=True)}
-
-    async def _return(self, found: list[Tensor], kept: Counts, piece: ExpertPiece, tag: str) -> Tensor:
-        """Send the rows *found* by each own expert back; return this rank's, in their first order."""
-        own = self._own(piece)
-        parts = [torch.split(rows, kept[self.place.group, e].tolist()) for e, rows in zip(own, found, strict=True)]
-        back = [torch.cat(rows) for rows in zip(*parts, strict=True)]
-        return torch.cat(await all_to_all(self.group, back, tag))
-
-    def _own(self, piece: ExpertPiece, at: int | None = None) -> range:
-        return self.place.own(piece.whole, at)
 
     async def _rows(self, piece: ExpertPiece, layer: Layer, name: str, rows: Tensor) -> Tensor:
         cost = self.replica.rows_cost(piece.number, name, rows.numel() // rows.shape[-1], rows.shape[-1])

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import numpy as np
 import torch
@@ -14,12 +14,30 @@ from simcluster.unknown_number import UNKNOWN
 
 
 @dataclass
+class ArrivedTokens:
+    """The tokens that came from one rank, each once: the *places* of their copies among them, the
+    copies' *slots* in a table *like* (tokens, active), and their *weights*.
+
+    *rows*: the copies' outputs. *by_weights*: the gradients with respect to *weights*.
+    """
+
+    places: Tensor
+    slots: Tensor
+    weights: Tensor
+    like: Tensor
+    rows: Tensor = field(init=False)
+    by_weights: Tensor = field(init=False)
+
+
+@dataclass
 class RoutedTokens:
     """The tokens of a batch in one layer of experts: their *chosen* experts and *weights*.
 
-    *index*: the copies that were not dropped, by expert. *rows*: their outputs. *counts*: the copies
-    of each rank for each expert, of which *kept* were not dropped. *mass*: the sums of all ranks'
-    probabilities.
+    *index*: the copies that were not dropped, by expert. *counts*: the copies of each rank for each
+    expert, of which *kept* were not dropped. *mass*: the sums of all ranks' probabilities. *rows*:
+    the outputs of the copies. *by_weights*: the gradients with respect to *weights*. If tokens are
+    merged, *sent* are the numbers of tokens that each rank gets, *sums* their places in a table of
+    tokens and ranks, and *arrived* those that came from each rank.
     """
 
     piece: ExpertPiece
@@ -30,7 +48,16 @@ class RoutedTokens:
     kept: Counts
     mass: Tensor
     index: Tensor
-    rows: Tensor
+    rows: Tensor = field(init=False)
+    by_weights: Tensor = field(init=False)
+    sent: list[int] = field(init=False)
+    sums: Tensor = field(init=False)
+    arrived: list[ArrivedTokens] = field(init=False)
+
+    @property
+    def active(self) -> int:
+        """The number of experts of each token."""
+        return self.piece.whole.active
 
     @property
     def load(self) -> Counts:

@@ -51,8 +51,8 @@ class Candidate:
     @property
     def told(self) -> dict[str, Any]:
         """The settings to show: those that the plan has chosen, and any schedule except "ring"."""
-        names = ("interval", "micro_batches", "layout")
-        chosen = {name: self.settings[name] for name in names if name in self.settings}
+        names = ("interval", "micro_batches", "layout", "merge")
+        chosen = {name: self.settings[name] for name in names if self.settings.get(name)}
         if self.splits_samples and self.settings.get("schedule", "ring") != "ring":
             chosen["schedule"] = self.settings["schedule"]
         return chosen
@@ -109,7 +109,8 @@ def candidates(
             for expert in range(2, min(n, experts) + 1):
                 if n % expert == 0 == experts % expert:
                     layout = {"data": n // expert, "expert": expert}
-                    yield Candidate("expert_parallel", given | {"layout": layout}, names, sizes)
+                    for merge in (False, True) if load in (None, "uniform") else (False,):
+                        yield Candidate("expert_parallel", given | {"layout": layout, "merge": merge}, names, sizes)
             for stage in (1, 2, 3):
                 yield Candidate("zero", defaults("zero") | {"stage": stage}, names, sizes)
         yield from _pipelines(group, equal)

@@ -21,6 +21,10 @@ COUNT_BYTES = 16
 """Size of what a rank tells all others of each expert: a count, and a sum of probabilities."""
 
 
+def numbers(*shape: int, dtype: torch.dtype = torch.float32) -> torch.Tensor:
+    return torch.empty(shape, dtype=dtype, device="meta")
+
+
 class ExpertTimes:
     """A replay of expert-parallel steps of *group*, a RankGroup. All its layers of experts are alike."""
 
@@ -66,20 +70,33 @@ class ExpertTimes:
                                  *self._own_costs[rank][:3]])  # fmt: skip
         for _ in range(self._n - 1):
             self._round(range(self._n), 1, lambda rank, to: COUNT_BYTES * self._experts)
-        self._work(lambda rank: [self._own_costs[rank][3]])
-        self._exchange(back=False)
+        self._dispatch()
         self._work(lambda rank: [cost.forward for cost in self._of_experts(rank)])
-        self._exchange(back=True)
-        self._work(lambda rank: [self._own_costs[rank][4]])
+        self._combine()
 
     def _backward(self) -> None:
-        self._work(lambda rank: [self._own_costs[rank][5]])
-        self._exchange(back=False)
+        self._uncombine()
         self._work(lambda rank: [cost.backward for cost in self._of_experts(rank)])
-        self._exchange(back=True)
-        self._work(lambda rank: [*self._own_costs[rank][6:8], self._rows("router", rank).backward,
+        self._undispatch()
+        self._work(lambda rank: [self._own_costs[rank][7], self._rows("router", rank).backward,
                                  self._own_costs[rank][8], self._rows("norm", rank).backward,
                                  self._own_costs[rank][9]])  # fmt: skip
+
+    def _dispatch(self) -> None:
+        self._work(lambda rank: [self._own_costs[rank][3]])
+        self._exchange(self._copies_bytes)
+
+    def _combine(self) -> None:
+        self._exchange(self._copies_bytes, back=True)
+        self._work(lambda rank: [self._own_costs[rank][4]])
+
+    def _uncombine(self) -> None:
+        self._work(lambda rank: [self._own_costs[rank][5]])
+        self._exchange(self._copies_bytes)
+
+    def _undispatch(self) -> None:
+        self._exchange(self._copies_bytes, back=True)
+        self._work(lambda rank: [self._own_costs[rank][6]])
 
     def _reduce(self) -> None:
         """Sum the gradients over the ranks that hold them, then step."""
@@ -109,19 +126,23 @@ class ExpertTimes:
                 self._now[rank] = end
             self.sent_bytes += 2 * (n - 1) * NUMBER_BYTES * numbers
 
-    def _exchange(self, *, back: bool) -> None:
-        """Send copies to their experts' ranks, or *back*, in pairwise rounds."""
+    def _exchange(self, bytes_of: Callable[[int, int], int], *, back: bool = False) -> None:
+        """Send *bytes_of* (rank, place of the experts) to their ranks, or *back*, in pairwise rounds."""
         expert = self._layout.expert
-        row = NUMBER_BYTES * self._width
-        each = self._experts // expert
 
         def size(rank: int, to: int) -> int:
             source, at = (to, rank) if back else (rank, to)
-            place = at % expert
-            return row * int(self._kept[source, place * each : (place + 1) * each].sum())
+            return bytes_of(source, at % expert)
 
         for k in range(1, expert):
             self._round(range(expert), k, size)
+
+    def _copies(self, rank: int, place: int) -> int:
+        each = self._experts // self._layout.expert
+        return int(self._kept[rank, place * each : (place + 1) * each].sum())
+
+    def _copies_bytes(self, rank: int, place: int) -> int:
+        return NUMBER_BYTES * self._width * self._copies(rank, place)
 
     def _round(self, group: range, k: int, size: Callable[[int, int], int]) -> None:
         """Send from each rank to the *k*-th one after it in its group, and wait for what comes."""
@@ -165,9 +186,6 @@ class ExpertTimes:
         ]
 
     def _arithmetic(self, tokens: int, copies: int) -> list[Cost]:
-        def numbers(*shape: int, dtype: torch.dtype = torch.float32) -> torch.Tensor:
-            return torch.empty(shape, dtype=dtype, device="meta")
-
         scores, weights = numbers(tokens, self._experts), numbers(tokens, self._active)
         chosen, index = numbers(tokens, self._active, dtype=torch.int64), numbers(copies, dtype=torch.int64)
         rows, stream = numbers(copies, self._width), numbers(tokens, self._width)

@@ -24,6 +24,7 @@ from simcluster.collectives.flat import lengths_of
 from simcluster.lm.plan.times import all_reduce_s
 from simcluster.lm.training_plans.experts import ExpertTimes
 from simcluster.lm.training_plans.extrapolated_gpt import GptBlocks
+from simcluster.lm.training_plans.merged_experts import MergedTimes
 from simcluster.lm.training_plans.ring import NUMBER_BYTES, RingHop, RingRounds, all_reduced_s, period_s, ring
 from simcluster.topology import Topology
 from simcluster.topology.model.duration import expected_s
@@ -304,7 +305,7 @@ def pipeline(group: RankGroup, settings: dict[str, Any]) -> StepTime:
 
 def expert_parallel(group: RankGroup, settings: dict[str, Any]) -> StepTime:
     """Time expert parallelism. Ranks wait for each other in every exchange, so the busiest decides."""
-    times = ExpertTimes(group, settings)
+    times = (MergedTimes if settings["merge"] else ExpertTimes)(group, settings)
     step_s = times.step_s()
     return StepTime(step_s, max(times.compute_s), float(times.sent_bytes))
 

@@ -88,7 +88,7 @@ def summed_copies(rows: Tensor, index: Tensor, like: Tensor) -> Tensor:
 
     A copy that is not in *index* was dropped, and counts as 0. *like* has shape (tokens, active).
     """
-    copies = rows.new_zeros((like.numel(), rows.shape[1])).index_copy(0, index, rows).view(*like.shape, -1)
+    copies = rows.new_zeros((like.numel(), rows.shape[1])).index_copy(0, index, rows).view(*like.shape, rows.shape[1])
     total = copies[:, 0]
     for number in range(1, like.shape[1]):
         total = total + copies[:, number]
@@ -101,8 +101,28 @@ def combine(stream: Tensor, rows: Tensor, index: Tensor, weights: Tensor) -> Ten
 
     The sum is in the order of the experts, so it does not depend on where these are.
     """
-    weighted = rows * weights.flatten().index_select(0, index).unsqueeze(1)
-    return stream + summed_copies(weighted, index, weights).view_as(stream)
+    own = weights.flatten().index_select(0, index)
+    return stream + weighted_copies(rows, index, own, weights).view_as(stream)
+
+
+def weighted_copies(rows: Tensor, index: Tensor, weights: Tensor, like: Tensor) -> Tensor:
+    """Return for each token the sum of its copies' *rows*, each times its own of the *weights*; see
+    `summed_copies`.
+    """
+    return summed_copies(rows * weights.unsqueeze(1), index, like)
+
+
+def added_copies(stream: Tensor, rows: Tensor, index: Tensor, like: Tensor) -> Tensor:
+    """Return *stream* plus the sums of the *rows* of each token; see `summed_copies`."""
+    return stream + summed_copies(rows, index, like).view_as(stream)
+
+
+def unweighted_copies(gradient: Tensor, rows: Tensor, places: Tensor, weights: Tensor) -> list[Tensor]:
+    """Return the gradients with respect to [*rows*, *weights*] of `weighted_copies`, of whose sums
+    *gradient* is that. *places* are the sums that rows are in.
+    """
+    above = gradient.index_select(0, places)
+    return [(above * weights.unsqueeze(1)).to(rows.dtype), (above * rows).sum(1)]
 
 
 def uncombine(gradient: Tensor, rows: Tensor, index: Tensor, weights: Tensor) -> list[Tensor]:

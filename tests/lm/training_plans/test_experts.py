@@ -34,10 +34,13 @@ CASES: list[tuple[list[dict[str, str]], dict[str, Any], Any]] = [
     ([FAST] * 4, {"layout": {"data": 2, "expert": 2}}, 2),
     ([FAST, SLOW, FAST, FAST], {"load": "zipf(0.5)", "capacity_factor": 1.0}, 2),
     ([FAST, SLOW], {"load": [1, 1, 1, 1, 2, 2, 4, 4], "balance_loss": 0.1}, {"n0": 3, "n1": 1}),
+    ([FAST, SLOW, FAST, FAST], {"merge": True, "layout": {"data": 2, "expert": 2}}, 2),
 ]
 
 
-@pytest.mark.parametrize(("devices", "settings", "batch"), CASES, ids=["all", "two by two", "zipf", "unequal"])
+@pytest.mark.parametrize(
+    ("devices", "settings", "batch"), CASES, ids=["all", "two by two", "zipf", "unequal", "merged"]
+)
 def test_a_step_takes_the_time_and_bytes_of_the_timing_only_run(
     devices: list[dict[str, str]], settings: dict[str, Any], batch: Any, tmp_path: Any, monkeypatch: Any
 ) -> None:

@@ -117,6 +117,7 @@ EXPERT_PARALLEL = Claim(
         {"balance_loss": 0.5, "z_loss": 0.1},
         {"bias_rate": 0.05},
         {"schedule": "naive"},
+        {"merge": True},
     ),
     variants={
         "layout": {"data": 3, "expert": 1},
@@ -127,12 +128,14 @@ EXPERT_PARALLEL = Claim(
         "schedule": "naive",
         "gather_interval": 3,
         "load": "uniform",
+        "merge": True,
     },
     identities=(
         Identity({}, "one process", why="no token is dropped, and each meets its experts"),
         Identity({}, "all_reduce_dp", why="where the experts are does not matter"),
         Identity({"capacity_factor": 1e6}, "expert_parallel", exact=True, why="room for every token"),
         Identity({"gather_interval": 1}, "expert_parallel", exact=True, why="gathering only looks"),
+        Identity({"merge": True}, "expert_parallel", exact=True, why="the two outputs of a token have one sum"),
     ),
     outcomes=TOGETHER,
     workload="mnist_moe",

@@ -13,6 +13,7 @@ from torch import nn
 
 import simcluster
 from simcluster.algorithms.model_parallel.expert_load import counts_by, kept_of, shares_of
+from simcluster.algorithms.model_parallel.merged_exchange import merged_tokens
 from simcluster.errors import UsageError
 from simcluster.lab.verify.claims.experts import expert_parallel as one_process
 from simcluster.workloads import gpt, mnist_moe, train_alone
@@ -48,9 +49,12 @@ def _one_thread() -> Iterator[None]:
 @pytest.mark.parametrize("size", [1, 2, 3])
 @pytest.mark.parametrize(
     "settings",
-    [{}, {"capacity_factor": 0.6}, {"balance_loss": 0.5, "z_loss": 0.1}, {"bias_rate": 0.05}],
-    ids=["dropless", "drops", "losses", "bias"],
-)
+    [
+        {}, {"capacity_factor": 0.6}, {"balance_loss": 0.5, "z_loss": 0.1}, {"bias_rate": 0.05},
+        {"merge": True}, {"merge": True, "capacity_factor": 0.6},
+    ],
+    ids=["dropless", "drops", "losses", "bias", "merged", "merged drops"],
+)  # fmt: skip
 def test_ranks_end_with_the_bits_of_one_process(size: int, settings: dict[str, Any]) -> None:
     given = PLAIN | settings
     replicas, _ = well(MOE, star(size), **given)
@@ -96,16 +100,34 @@ def test_a_random_router_drops_the_binomials_excess(experts: int, tokens: int, f
     assert np.mean(dropped) == pytest.approx(share, abs=4 * np.std(dropped) / 4000**0.5)
 
 
-def test_the_wire_carries_each_copy_there_and_back_twice() -> None:
+@pytest.mark.parametrize(("merge", "exchanges", "rows", "ways"), [(False, 4, 8, 0), (True, 6, 6, 8 * (2 * 8 + 4))])
+def test_the_wire_carries_what_the_exchanges_must(merge: bool, exchanges: int, rows: int, ways: int) -> None:
     # Rank 0 of 2, a step without gathering: 8 tokens x 2 copies, of which 3 of 6 experts are away: 8 copies of 12
     # floats four times; counts and probabilities of 6 experts; a ring's 2 (n-1)/n of the replicated gradients.
-    _, two = well(MOE, star(2), 2, numerics="none")
-    _, three = well(MOE, star(2), 3, numerics="none")
+    # Merged, 1 - C(3, 2) / C(6, 2) = 4/5 of the tokens have an expert there: 6 rows four times; of each copy, its
+    # number and its weight in float64, and a gradient in float32.
+    _, two = well(MOE, star(2), 2, numerics="none", merge=merge)
+    _, three = well(MOE, star(2), 3, numerics="none", merge=merge)
     sent, messages = (getattr(three[0], key) - getattr(two[0], key) for key in ("bytes_sent", "messages_sent"))
     replicated = 785 * 12 + 2 * 12 + 12 * 6 + 13 * 10
-    body = 4 * (8 * 12 * 4) + 2 * 6 * 8 + 4 * replicated
-    assert messages == 4 + 1 + 2
+    body = 4 * (rows * 12 * 4) + ways + 2 * 6 * 8 + 4 * replicated
+    assert messages == exchanges + 1 + 2
     assert 0 < sent - body < 100 * messages
+
+
+@pytest.mark.parametrize(
+    ("experts", "active", "ranks", "copies"), [(8, 2, 4, 1.857143), (8, 2, 8, 2.0), (64, 6, 8, 4.535516)]
+)
+def test_merged_tokens_are_those_of_distinct_ranks(experts: int, active: int, ranks: int, copies: float) -> None:
+    # n (1 - C(E - E/n, k) / C(E, k)) ranks per token.
+    assert ranks * merged_tokens(10**9, experts, active, ranks) / 10**9 == pytest.approx(copies, abs=1e-6)
+
+
+def test_merged_sums_of_three_experts_are_by_rank() -> None:
+    # Three experts of a token on two ranks: (a + b) + c or a + (b + c), not always the bits of one process.
+    workload = mnist_moe(hidden=12, experts=6, active=3, expert_width=8, batch_size=8)
+    replicas, _ = well(workload, star(2), merge=True)
+    same(replicas[0].parameters, train_alone(workload, 2, SEED, 3))
 
 
 def test_a_step_takes_what_the_busiest_rank_takes() -> None:
@@ -196,6 +218,10 @@ def test_what_does_not_fit_is_refused_with_what_would(settings: dict[str, Any], 
         ({"algorithm.layout": {"data": 3, "expert": 1}}, "the 2 ranks of the topology: {data: 2, expert: 1}"),
         ({"algorithm.load": "uniform"}, "null, since the router decides; or numerics: none"),
         ({"algorithm.load": "zipf(99)", "numerics": "none"}, "zipf(s) with s from 0 to 10"),
+        (
+            {"algorithm.merge": True, "algorithm.load": "zipf(1)", "numerics": "none"},
+            "algorithm.merge (set by overrides): found true with load zipf(1) and capacity_factor None, without numerics",
+        ),
         ({"workload": "mnist_mlp"}, "workload (set by overrides): found layers Linear, Sequential, expected a layer"),
     ],
 )
