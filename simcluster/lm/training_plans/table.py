@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator
 
 from simcluster.lm.plan.table import about, grouped, percent, rounded, some, usable, wrapped
@@ -47,7 +48,8 @@ def _row(plan: TrainingPlan, row: PlanRow) -> Iterator[str]:
         f"  {computing:>9}  {about(step.sent_bytes):>14}"
     )
     nodes = [f"{some(names)}: {words}" for words, names in sizes.items()]
-    settings = [f"{name} {value}" for name, value in candidate.told.items()]
+    # As in a file: {data: 1, expert: 8}
+    settings = [f"{name} {json.dumps(value)}".replace('"', "") for name, value in candidate.told.items()]
     yield from wrapped("; ".join((*settings, *nodes)), " " * 6, " " * 6)
 
 

@@ -220,7 +220,7 @@ def test_what_does_not_fit_is_refused_with_what_would(settings: dict[str, Any], 
         ({"algorithm.load": "zipf(99)", "numerics": "none"}, "zipf(s) with s from 0 to 10"),
         (
             {"algorithm.merge": True, "algorithm.load": "zipf(1)", "numerics": "none"},
-            "algorithm.merge (set by overrides): found true with load zipf(1) and capacity_factor None, without numerics",
+            "algorithm.merge (set by overrides): found true with load zipf(1) and capacity_factor None",
         ),
         ({"workload": "mnist_mlp"}, "workload (set by overrides): found layers Linear, Sequential, expected a layer"),
     ],
