@@ -17,8 +17,8 @@ def _of_a_sum(size: int, settings: Settings) -> float:
 
 
 def local_sgd_copies(rank: int, size: int, settings: Settings) -> float:
-    held, sent = (3.0, 2.0) if settings["control_variates"] else (1.0, 1.0)
-    # The old mean, c and c_i; then what is sent and its sum, and the messages or the new mean and c.
+    held, sent = (4.0, 2.0) if settings["control_variates"] else (1.0, 1.0)
+    # The old mean; c, and c_i before and after. What is sent, its sum, and the messages or the new mean and c.
     return held + sent * (2.0 + max(1.0, _of_a_sum(size, settings)))
 
 

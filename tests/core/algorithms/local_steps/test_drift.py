@@ -93,22 +93,25 @@ def test_corrections_take_time_and_only_control_variates_send_more() -> None:
         for settings in ({}, {"proximal": 1.0}, {"control_variates": True})
     )
     work = [sum(span.kind == "compute" for span in run.records[0].spans) for run in (plain, prox, scaffold)]
-    # 12 steps in 4 rounds. FedProx: y - x and its sum with the gradient. SCAFFOLD: the mean gradient, c - c_i and its
-    # sum with the gradient; in each round the weight of c_i.
+    # 12 steps in 4 rounds. Without corrections: the gradient and the step; in each round the change, the new mean and
+    # its loading.
+    assert work[0] == 12 * 2 + 4 * 3
+    # FedProx: mu (y - x) and its sum with the gradient. SCAFFOLD: the mean gradient, c - c_i and its sum with the
+    # gradient; in each round the weight of c_i.
     assert [each - work[0] for each in work] == [0, 12 * 2, 12 * 3 + 4]
     assert sum(prox.sizes("average")) == sum(plain.sizes("average"))
     # In each round 3 ranks send a third of 6 numbers more, 4 times.
     assert sum(scaffold.sizes("average")) - sum(plain.sizes("average")) == 4 * 3 * 4 * 2 * 8
 
 
-def test_control_variates_are_four_more_copies_and_a_second_message() -> None:
+def test_control_variates_are_three_more_copies_and_double_what_is_sent() -> None:
     copies = facts_of(ALGORITHMS["local_sgd"]).copies
     assert copies is not None
     plain = {"compression": "none", "schedule": "naive", "control_variates": False}
     # Three ranks: the old mean, the change, the sum, and 4 vectors in messages.
     assert copies(0, 3, plain) == 3 + 4
-    # c, c_i, and what is sent, its sum and its messages twice.
-    assert copies(0, 3, plain | {"control_variates": True}) == 3 + 2 * (2 + 4)
+    # c, c_i before and after; and what is sent, its sum and its messages twice.
+    assert copies(0, 3, plain | {"control_variates": True}) == 4 + 2 * (2 + 4)
 
 
 def test_control_variates_are_not_compressed(tmp_path: Path) -> None:
