@@ -175,6 +175,16 @@ ARITHMETIC = [
         "vector",
         "all_reduce_dp", "one process",
     ),
+    Mutant(
+        "", "FedProx pulls towards the current weights, so not at all", ALGORITHMS + "local_steps/drift.py",
+        "changed, self._x,", "changed, flatten(self._replica.parameters),",
+        "local_sgd", "one process",
+    ),
+    Mutant(
+        "", "SCAFFOLD with the sign of its correction reversed", ALGORITHMS + "local_steps/drift.py",
+        "torch.sub, *self._variates)", "torch.sub, *reversed(self._variates))",
+        "local_sgd", "one process",
+    ),
 ]  # fmt: skip
 
 KNOBS = [

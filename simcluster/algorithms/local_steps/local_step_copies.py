@@ -17,7 +17,9 @@ def _of_a_sum(size: int, settings: Settings) -> float:
 
 
 def local_sgd_copies(rank: int, size: int, settings: Settings) -> float:
-    return 3.0 + max(1.0, _of_a_sum(size, settings))  # the old mean, the change, the sum; then the new mean
+    held, sent = (4.0, 2.0) if settings["control_variates"] else (1.0, 1.0)
+    # The old mean; c, and c_i before and after. What is sent, its sum, and the messages or the new mean and c.
+    return held + sent * (2.0 + max(1.0, _of_a_sum(size, settings)))
 
 
 def diloco_copies(rank: int, size: int, settings: Settings) -> float:

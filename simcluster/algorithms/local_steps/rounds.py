@@ -5,7 +5,7 @@ The arithmetic, except for `adopt`, is pure, so that it can be timed.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Sequence
 
 import torch
 from torch import Tensor
@@ -14,9 +14,13 @@ from simcluster.collectives import flatten, unflatten
 from simcluster.transport import Transport
 from simcluster.workloads import Batch, Replica
 
+Correction = Callable[[list[Tensor]], Awaitable[list[Tensor]]]
 
-async def train_alone(node: Transport, replica: Replica, batches: Iterable[Batch]) -> float:
-    """Take one local optimizer step per batch. Return the mean loss.
+
+async def train_alone(
+    node: Transport, replica: Replica, batches: Iterable[Batch], corrected: Correction | None = None
+) -> float:
+    """Take one local optimizer step per batch, with *corrected* gradients. Return the mean loss.
 
     Nothing is recorded here: a record would evaluate rank 0's weights, which within a round are not
     the shared model.
@@ -24,9 +28,15 @@ async def train_alone(node: Transport, replica: Replica, batches: Iterable[Batch
     total, count = 0.0, 0
     for batch in batches:
         loss, gradients = await node.compute(replica.loss_and_gradients, batch, cost=replica.gradient_cost(batch))
+        if corrected is not None:
+            gradients = await corrected(gradients)
         await node.compute(replica.apply, gradients, cost=replica.apply_cost())
         total, count = total + loss, count + 1
     return total / count
+
+
+def changed(x: Tensor, parameters: Sequence[Tensor], weight: float) -> Tensor:
+    return (flatten(parameters) - x) * weight
 
 
 def outer_gradient(theta: Tensor, parameters: Sequence[Tensor]) -> Tensor:

@@ -16,8 +16,7 @@ from typing import Any
 import torch
 
 from simcluster.algorithms.data_parallel.layer_units import cut_into_units, units_of_layers
-from simcluster.algorithms.local_steps.local_sgd import changed
-from simcluster.algorithms.local_steps.rounds import adopt, nesterov, outer_gradient
+from simcluster.algorithms.local_steps.rounds import adopt, changed, nesterov, outer_gradient
 from simcluster.algorithms.model_parallel.placement import StageSearch
 from simcluster.algorithms.timed import cost_of
 from simcluster.collectives.flat import lengths_of

@@ -31,6 +31,7 @@ MOMENTUM = PLAIN | {"momentum": 0.9, "clip_norm": 0.5}
         ("pipeline", {"micro_batches": 4}, MOMENTUM),
         # One step of SGD each, from equal weights: the mean of the weights takes the step of the mean gradient.
         ("local_sgd", {"interval": 1}, PLAIN),
+        ("local_sgd", {"interval": 1, "control_variates": True}, PLAIN),
         ("diloco", {"interval": 1, "outer_learning_rate": 1.0, "outer_momentum": 0.0}, PLAIN),
         (
             "streaming_diloco",

@@ -41,6 +41,7 @@ EXACT: list[tuple[str, dict[str, Any]]] = [
     ("k_async", {}),
     ("k_sync", {}),
     ("local_sgd", {"interval": 2, "participation": 0.5}),
+    ("local_sgd", {"interval": 2, "participation": 0.5, "proximal": 0.1, "control_variates": True}),
     ("one_bit_adam", {"warmup": 3}),
     ("sgp", {}),
     ("sparta", {"fraction": 0.3}),

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections import deque
+from collections.abc import Iterable, Sequence
+from itertools import islice
 
 import numpy as np
 import torch
@@ -26,43 +28,60 @@ from simcluster.lab.verify.naive import (
     walk,
 )
 from simcluster.rng import numpy_stream
-from simcluster.workloads import Workload, train_alone
+from simcluster.workloads import Batch, Replica, Workload, train_alone
 
 
 def local_sgd(workload: Workload, size: int, seed: int, steps: int, settings: Settings) -> Weights:
-    """Return the weights of FedAvg as published.
+    """Return the weights of FedAvg, FedProx or SCAFFOLD as published.
 
     In each round, chosen ranks train from the common weights, and the weighted mean of their
-    weights is the next model.
+    weights is the next model. The changes of their control variates add up to the common one.
     """
     replicas = born(workload, size, seed, steps)
     batches = [replica.batches() for replica in replicas]
     number = max(round(settings["participation"] * size), 1)
     weighted = settings["weighting"] == "samples"
+    weights = torch.tensor([float(replica.shard_size) if weighted else 1.0 for replica in replicas]).double()
+    weights, own = weights.to(vector(replicas[0]).dtype), [torch.zeros_like(vector(replicas[0]))] * size
+    common = own[0]
     for first in range(0, steps, settings["interval"]):
         drawn = numpy_stream(seed, "shared", "local_sgd", str(first)).permutation(size)[:number]
+        before = list(own)
         for rank, replica in enumerate(replicas):
-            if rank in drawn:
-                walk(replica, batches[rank], settings["interval"])
-            else:
-                for _ in zip(range(settings["interval"]), batches[rank], strict=False):
-                    pass
-        weights = torch.tensor([float(replicas[rank].shard_size) if weighted else 1.0 for rank in drawn]).double()
+            turn = islice(batches[rank], settings["interval"])
+            if rank not in drawn:
+                deque(turn, maxlen=0)
+                continue
+            correction = common - own[rank]
+            mean_gradient = corrected_walk(replica, turn, settings["proximal"], correction)
+            own[rank] = mean_gradient if settings["control_variates"] else own[rank]
         reached = torch.stack([vector(replicas[rank]) for rank in drawn])
-        middle = (weights / weights.sum()).to(reached.dtype) @ reached
+        middle = weights[drawn] / weights[drawn].sum() @ reached
+        common = common + weights / weights.sum() @ (torch.stack(own) - torch.stack(before))
         for replica in replicas:
             overwrite(replica, middle)
     return ended(replicas)
 
 
+def corrected_walk(replica: Replica, batches: Iterable[Batch], mu: float, correction: Tensor) -> Tensor:
+    """Train *replica* with gradients + *mu* (y - x) + *correction*; return the mean of the gradients."""
+    x, found = vector(replica), []
+    for batch in batches:
+        found.append(flatten(replica.loss_and_gradients(batch)[1]))
+        towards = found[-1] + mu * (vector(replica) - x) + correction
+        replica.apply(unflatten(towards, replica.parameters))
+    return mean(found)
+
+
 def local_sgd_bytes(size: int, model: int, steps: int, settings: Settings) -> int:
     # The shard sizes of all n ranks, 8 bytes each, go around a ring once.
     sizes = 2 * (size - 1) * 8 * size if settings["weighting"] == "samples" else 0
-    return rounds(steps, settings["interval"]) * models_sent(size, settings) * model + sizes
+    vectors = 2 if settings["control_variates"] else 1
+    return vectors * rounds(steps, settings["interval"]) * models_sent(size, settings) * model + sizes
 
 
 LOCAL_SGD = Claim(
-    paper="Stich 2019, algorithm 1; McMahan et al. 2017, algorithm 1",
+    paper="Stich 2019, McMahan et al. 2017, Karimireddy et al. 2020, algorithm 1; Li et al. 2020, algorithm 2",
     settings={"interval": 3},
     reference=local_sgd,
     reference_for=(
@@ -70,11 +89,16 @@ LOCAL_SGD = Claim(
         {"weighting": "samples"},
         {"participation": 0.4, "weighting": "samples"},
         {"schedule": "hierarchical"},
+        {"proximal": 5.0},
+        {"control_variates": True},
+        {"control_variates": True, "proximal": 5.0, "participation": 0.5, "weighting": "samples"},
     ),
     variants={
         "interval": 2,
         "participation": 0.4,
         "weighting": "samples",
+        "proximal": 5.0,
+        "control_variates": True,
         "schedule": "direct",
         **BY_PLACE,
         "compression": "int8",
@@ -88,6 +112,7 @@ LOCAL_SGD = Claim(
             why="DiLoCo with plain outer SGD",
         ),
         Identity({"interval": 1}, "sparta", {"fraction": 1.0}, why="averaging every step"),
+        Identity({"interval": 1, "control_variates": True}, "one process", why="corrections cancel"),
         Identity({}, "local_sgd", {"compression": {"kind": "top_k", "fraction": 1.0}}, why="top-100 % = dense"),
     ),
     payload_bytes=local_sgd_bytes,

@@ -53,6 +53,7 @@ SETTINGS: dict[str, list[dict[str, Any]]] = {
         {"interval": 5, "participation": 0.5},
         {"interval": 4, "weighting": "samples"},
         {"interval": 4, "compression": "top_k"},
+        {"interval": 3, "proximal": 0.1, "control_variates": True},
     ],
     "one_bit_adam": [{"warmup": 3}],
     "sgp": [{}, {"overlay": "star", "consensus_every": 3, "output": "mean"}],
