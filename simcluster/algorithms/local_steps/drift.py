@@ -48,9 +48,9 @@ class Drift:
         return gradients
 
 
-def zero_variates(replica: Replica, wanted: bool) -> dict[str, Tensor]:
-    """Return the initial c and c_i, or nothing unless they are *wanted*."""
-    return dict.fromkeys(("c", "c_i"), torch.zeros_like(flatten(replica.parameters))) if wanted else {}
+def zero_variates(replica: Replica) -> dict[str, Tensor]:
+    """Return the initial c and c_i."""
+    return dict.fromkeys(("c", "c_i"), torch.zeros_like(flatten(replica.parameters)))
 
 
 def check_uncompressed(control_variates: bool, compression: object) -> None:

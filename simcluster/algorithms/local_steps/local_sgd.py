@@ -66,11 +66,10 @@ async def local_sgd(
     check_uncompressed(control_variates, compression)
     n = await _samples(node, replica) if weighting == "samples" else replica.batch_sizes
     chosen_ranks = max(round(participation * node.size), 1)
-    mean = Mean(
-        compression, node, "change", [*replica.parameters, *[flatten(replica.parameters)] * control_variates],
-        all_reduce_by(schedule, sites, shares),
-    )  # fmt: skip
-    state = resumable(replica, x=flatten(replica.parameters), mean=mean, **zero_variates(replica, control_variates))
+    variates = zero_variates(replica) if control_variates else {}
+    averaged = [*replica.parameters, variates["c"]] if control_variates else replica.parameters
+    mean = Mean(compression, node, "change", averaged, all_reduce_by(schedule, sites, shares))
+    state = resumable(replica, x=flatten(replica.parameters), mean=mean, **variates)
 
     async for step, batches in rounds(replica, interval, keep=state):
         # Phase 1, select: S, the ranks of this round. The draw depends only on the seed and the
@@ -82,8 +81,8 @@ async def local_sgd(
 
         # Phase 2, train: H local steps, or none.
         if share:
-            variates = (state.c, state.c_i) if control_variates else ()
-            drift = Drift(node, replica, state.x, proximal, variates)
+            corrections = (state.c, state.c_i) if control_variates else ()
+            drift = Drift(node, replica, state.x, proximal, corrections)
             loss = await train_alone(node, replica, batches, drift.corrected)
             if control_variates:
                 state.c_i = drift.mean
