@@ -93,7 +93,7 @@ class Facts:
     `simcluster.regroup.in_step`.
 
     *apart*: in an algorithm that runs in step, the number of steps by which one rank can be ahead
-    of another.
+    of another. *runs_on*: why a run cannot end early, after any of its steps; empty if it can.
 
     *places*: a function that chooses the ranks of the stages for `order: auto`; None if the
     algorithm has no such setting. Its last argument says whether all ranks must hold a stage.
@@ -122,6 +122,7 @@ class Facts:
     spares: Literal["", "workers", "any"] = ""
     in_step: bool = False
     apart: Callable[[Settings], int] = lambda settings: int(settings.get("staleness", 0))
+    runs_on: str = ""
     places: Callable[[Replica, Settings, Topology, bool], Sequence[int]] | None = None
     evenly: Callable[[Settings], str] = lambda settings: "its averages do not weigh by samples (see Facts.evenly)"
     joins: Callable[[Settings], bool] = never

@@ -168,6 +168,8 @@ class rounds(AsyncIterator[tuple[int, Iterator[Batch]]]):
     async def __anext__(self) -> tuple[int, Iterator[Batch]]:
         """End the current round, if any, and begin the next."""
         if self._step > self._first:
+            if self._replica.decide is not None:
+                await self._replica.decide(self._step)
             late = await self._lag.state(self._step) if self._lag is not None else {}
             self._replica.on_step(late.get("landed", self._step))
             kept = vars(self._keep) if self._keep is not None else {}

@@ -14,6 +14,7 @@ from simcluster.checkpoints.manifest import Manifest
 from simcluster.checkpoints.restore import RestoredState, check_same_training, restored
 from simcluster.checkpoints.store import Checkpoint, Store, latest
 from simcluster.errors import CheckpointError, UsageError
+from simcluster.experiment.patience import evaluations_without_gain
 from simcluster.experiment.read.experiment import Experiment
 from simcluster.experiment.restarts import later
 from simcluster.runs.folder import CHECKPOINTS, SUMMARY
@@ -102,6 +103,10 @@ def begin_with(checkpoint: Checkpoint, plan: Experiment) -> RestoredState:
     if found.step >= plan.steps:
         expected = f"more than {found.step}, the step of the checkpoint: the run ends there"
         raise CheckpointError("stop", f"{plan.steps} steps", expected)
+    patience, waited = plan.document["stop"].get("patience"), evaluations_without_gain(found.shards[0])
+    if patience is not None and waited >= patience:
+        expected = f"more than {waited}, the evaluations without a lower held-out loss: the run ends there"
+        raise CheckpointError("stop.patience", str(patience), expected)
     if plan.time_s is not None and manifest.time_s >= plan.time_s:
         expected = f"more than {manifest.time_s:g} s, the time of the checkpoint: the run ends there"
         raise CheckpointError("stop.time", f"{plan.time_s:g} s", expected)

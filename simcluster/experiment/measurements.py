@@ -9,6 +9,7 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future
 from functools import partial
+from itertools import takewhile
 from typing import Any, TypeVar, cast
 
 import torch
@@ -115,6 +116,16 @@ class Evaluations(_Periodic):
             log.warning("the evaluation at step %d failed, and with it the run at its end: %r", step, error)
         else:
             self._recorder.evaluated(time_s, step, {_NAMES[name]: value for name, value in values.items()})
+
+    def losses(self, after: int) -> list[float]:
+        """Wait for pending evaluations, and return the held-out losses of the steps after *after*.
+
+        A step that was made again, in another group, counts once.
+        """
+        while self._pending:
+            self._pending.popleft().result()
+        newest = list(takewhile(lambda row: row.step > after, reversed(self._recorder.evaluations)))
+        return list({row.step: row.value for row in reversed(newest) if row.name == LOSS}.values())
 
     async def finish(self, finished_s: float) -> None:
         """Wait for pending evaluations, then evaluate the final weights unless that has been done.

@@ -17,6 +17,7 @@ from simcluster.compute import HOST, DeviceTransport, StatisticsExchange
 from simcluster.errors import ENDED, TIME_IS_UP, PeerLost
 from simcluster.experiment.algorithm_watch import AlgorithmWatch
 from simcluster.experiment.measurements import Copies, Evaluations, ObservedTransport
+from simcluster.experiment.patience import Patience
 from simcluster.experiment.read.experiment import Experiment
 from simcluster.fault_plans.kinds import Fault, NodeFault, may_lose
 from simcluster.overlays.hearing import heard
@@ -172,6 +173,7 @@ class NodePart:
             if exchange is not None:
                 exchange.settle()
         self._recorder.record.is_through = True
+        self._recorder.record.ended_early = self.replica.ended_early
         self._recorder.end_algorithm()
 
     def _exchange(self, node: Transport) -> tuple[StatisticsExchange | None, bool]:
@@ -252,6 +254,11 @@ class NodePart:
             # re-formed.
             if not self._can_regroup:
                 self._recorder.restored = None
+        if (patience := experiment.document["stop"].get("patience")) is not None:
+            Patience(patience, experiment.evaluate_every, node, replica, self._losses)
+
+    def _losses(self, after: int) -> list[float]:
+        return [] if self.evaluations is None else self.evaluations.losses(after)
 
     def _keep(self, node: Transport, number: int) -> None:
         """Checkpoint the replica from now on if the experiment and the backend use checkpoints."""

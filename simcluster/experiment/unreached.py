@@ -21,13 +21,14 @@ MOST_LINES = 10
 def unreached(plan: Experiment, to_come: Sequence[Fault], record: RunRecord) -> list[str]:
     """Return a line for each part of *plan* that was never reached; [] for a failed run.
 
+    A run that `stop.patience` has ended begins with a line that says so.
     Such a part is a fault in *to_come* that did not happen, a stop rule that did not end the run,
     a trace before its first change, or links that no route uses. At most MOST_LINES are returned.
     """
     if record.error is not None:
         return []
     ended = f"the run ended at {_time(record.elapsed_s)}"
-    found = [*_faults(plan, to_come, record, ended), *_stop_rules(plan, record, ended)]
+    found = [*_early_end(plan, record), *_faults(plan, to_come, record, ended), *_stop_rules(plan, record, ended)]
     if plan.backend == "sim":  # traces change simulated links and devices only
         found += [*_traces(plan, record.elapsed_s, ended), *idle_words(plan.topology)]
     else:
@@ -73,6 +74,12 @@ def _counts(row: Mapping[str, Any], elapsed_s: float) -> bool:
     if row["kind"] == "join":
         return row["spells_s"][-1][1] is not None
     return "node" in row["plan"] or any(start_s is not None and start_s < elapsed_s for start_s, _ in row["spells_s"])
+
+
+def _early_end(plan: Experiment, record: RunRecord) -> Iterator[str]:
+    if record.nodes and record.standing.ended_early:
+        in_a_row = words.plural(plan.document["stop"]["patience"], "evaluation")
+        yield f"stopped after step {steps_of(record).steps}: no lower held-out loss in {in_a_row}"
 
 
 def _stop_rules(plan: Experiment, record: RunRecord, ended: str) -> Iterator[str]:

@@ -88,7 +88,8 @@ class NodeRecord:
     A node that joins late or rejoins begins a new life. These fields describe the last one:
 
     - *incarnation*: its number; see `Recorder`.
-    - *ended_well*: whether the node reached the end of the run, or the time limit.
+    - *ended_well*: whether the node reached the end of the run, or the time limit. *ended_early*:
+      whether `stop.patience` ended it before its last planned step.
     - *trained*: whether its weights have made a step, here or on a node that they come from.
     - *trained_before*: whether an earlier life had trained. *takes_nothing*: whether no result of
       that life can have come into this one.
@@ -153,6 +154,7 @@ class NodeRecord:
     group_rank: int | None = None
     is_through: bool = False
     ended_well: bool = False
+    ended_early: bool = False
     trained: bool = False
     trained_before: bool = False
     takes_nothing: bool = False

@@ -28,7 +28,10 @@ from simcluster.workloads import Replica
 from simcluster.workloads.shares import weighed
 
 
-@Facts(copies=streaming_diloco_copies, in_step=True, evenly=by_samples, apart=streaming_diloco_apart)
+@Facts(
+    copies=streaming_diloco_copies, in_step=True, evenly=by_samples, apart=streaming_diloco_apart,
+    runs_on="only its last step synchronises all fragments",
+)  # fmt: skip
 async def streaming_diloco(
     node: Transport,
     replica: Replica,

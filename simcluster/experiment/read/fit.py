@@ -7,6 +7,7 @@ from typing import Any
 
 import psutil
 
+from simcluster.algorithms import ALGORITHMS
 from simcluster.algorithms.by_place import check_places
 from simcluster.algorithms.facts import facts_of
 from simcluster.algorithms.model_parallel.order import AUTO, ranks_of
@@ -20,6 +21,7 @@ from simcluster.experiment.read.experiment import Experiment
 from simcluster.experiment.read.keys import ExperimentBlock
 from simcluster.process.memory import memory_bytes, return_freed_memory
 from simcluster.runs.schema import MOST_NODES
+from simcluster.runs.words import listing
 from simcluster.topology import Topology
 from simcluster.units import format_size
 from simcluster.workloads import Replica, Workload
@@ -198,6 +200,27 @@ def check_size(reading: DocumentReading, plan: Experiment) -> None:
             "work (fedbuff with concurrency, without faults)"
         )
         reading.bad(("topology",), expected, f"{working:,} nodes that may work, of {size:,}")
+
+
+def check_patience(reading: DocumentReading, plan: Experiment) -> None:
+    """Report a patience that could never end the run, or with ranks that cannot end together."""
+    patience = plan.document["stop"].get("patience")
+    if patience is None:
+        return
+    facts, every = facts_of(plan.algorithm), plan.evaluate_every
+    why = facts.runs_on if facts.in_step else "its ranks do not all end a step together"
+    if not why and facts.apart(plan.algorithm_settings):
+        why = "results of earlier steps are under way when a step ends"
+    if why:
+        fit = [name for name, known in ALGORITHMS.items() if (found := facts_of(known)).in_step and not found.runs_on]
+        expected = f"none with {plan.algorithm_name}, since {why}; with their defaults {listing(fit)} fit"
+        reading.bad(("stop", "patience"), expected)
+    if plan.workload.test is None:
+        reading.bad(("stop", "patience"), "none, or a workload with held-out samples (test), whose loss decides")
+    if patience >= (number := (plan.steps - 1) // every):
+        most = f"at most {number - 1}" if number > 1 else "none, or a lower evaluate_every"
+        why = f"{number} evaluations come before the last of {plan.steps} steps (evaluate_every: {every})"
+        reading.bad(("stop", "patience"), f"{most}, since {why}, and the first is always a gain")
 
 
 def check_fit(

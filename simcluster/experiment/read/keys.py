@@ -52,12 +52,15 @@ Seed = Annotated[int, whole(0, MOST_WHOLE, f"a whole number of at least 0 and at
 
 
 class StopBlock(Block):
-    """The stop rule of a run: after steps or epochs of every rank, or at a time."""
+    """The stop rule of a run: after steps or epochs of every rank, at a time, or without a lower held-out loss in
+    *patience* evaluations in a row.
+    """
 
-    mapping = "a mapping: steps or epochs, and time"
+    mapping = "a mapping: steps or epochs, time, and patience"
     rules: ClassVar[Schema] = {"oneOf": [{"required": ["steps"]}, {"required": ["epochs"]}]}
     steps: Steps | None = None
     epochs: Annotated[Any, only(_is_number, f"a number above 0 and at most {MOST_STEPS}", _EPOCHS)] = None
+    patience: Steps | None = None
     time_s: Annotated[float, ValueValidator(_time, quantity_schema(TIMES))] | None = Field(default=None, alias="time")
 
     @classmethod
@@ -141,6 +144,9 @@ class ExperimentBlock(Block):
         if isinstance(given.get("checkpoint"), dict):
             expected = "no checkpoints: with numerics: none there are no values to keep"
             yield fault("checkpoint", expected=expected)
+        stop = given.get("stop")
+        if isinstance(stop, dict) and stop.get("patience") is not None:
+            yield fault("stop", "patience", expected="numerics: real, since without it there is no loss")
         for key, lacks in (("gradient_norms", "are no gradients"), ("learning_rate", "is no optimizer")):
             if isinstance(observe, dict) and observe.get(key) in (True, "layers"):
                 yield fault("observe", key, expected=f"numerics: real, since without it there {lacks}")

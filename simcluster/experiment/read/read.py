@@ -23,7 +23,15 @@ from simcluster.experiment.read import batches
 from simcluster.experiment.read.batches import check_regroups, check_weighed, joined
 from simcluster.experiment.read.blocks import read_algorithm, read_topology, read_workload
 from simcluster.experiment.read.experiment import NAMED, Experiment, possible
-from simcluster.experiment.read.fit import check_cut, check_fit, check_size, count_steps, put_numbers, put_order
+from simcluster.experiment.read.fit import (
+    check_cut,
+    check_fit,
+    check_patience,
+    check_size,
+    count_steps,
+    put_numbers,
+    put_order,
+)
 from simcluster.experiment.read.given import (
     KNOWN,
     AnyAlgorithm,
@@ -258,6 +266,7 @@ def _read(reading: DocumentReading, of_topology: Mapping[str, Any], home: Home |
         by_topology=by_topology,
     )
     check_size(reading, plan)
+    check_patience(reading, plan)
     put_order(reading, plan)
     raise_all(reading.problems)
     check_cut(reading, plan)

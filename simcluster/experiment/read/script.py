@@ -46,8 +46,9 @@ def expand_script(reading: DocumentReading) -> dict[str, Any]:
     for other in OF_REPLICAS:
         if data.get(other):
             reading.bad((other,), "no such key with `script`, which evaluates and saves its model itself")
-    if isinstance(data.get("stop"), Mapping) and "epochs" in data["stop"]:
-        reading.bad(("stop", "epochs"), "steps or time with `script`, whose epochs are its own")
+    for key, its_own in (("epochs", "epochs"), ("patience", "evaluations")):
+        if isinstance(data.get("stop"), Mapping) and key in data["stop"]:
+            reading.bad(("stop", key), f"steps or time with `script`, whose {its_own} are its own")
     if block.get("cost") == MEASURED and data.get("numerics") == "none":
         expected = "counted or free: with numerics: none nothing is computed whose processor time could be measured"
         reading.bad((KEY, "cost"), expected, MEASURED)

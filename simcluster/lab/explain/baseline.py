@@ -164,8 +164,9 @@ def _check(plan: Experiment, node: str | None) -> None:
             problems.append(Problem("faults", words.plural(len(plan.document["faults"]), "fault"), "none: faults=[]"))
         raise_all(problems)
         return
-    if plan.time_s is not None:
-        problems.append(Problem("stop.time", f"{plan.time_s:g} s", "steps or epochs: the samples must be known"))
+    for key in sorted(plan.document["stop"].keys() & {"patience", "time"}):
+        found = str(plan.document["stop"][key])
+        problems.append(Problem(f"stop.{key}", found, "only steps or epochs: the samples must be known"))
     if "batch_size" not in plan.document["workload"]:
         problems.append(Problem("workload", "no setting batch_size", "one: one node gets the samples of all"))
     if plan.algorithm_settings.get("server_trains") is False:

@@ -291,7 +291,9 @@ def _replicas(swept: PlannedSweep) -> dict[int, list[float]]:
 
 
 def _check_goal(goal: Goal, plan: Experiment) -> None:
-    """Raise UsageError if the devices of *plan* lack the numbers that the goal needs."""
+    """Raise UsageError if the devices or the stop rule of *plan* lack the numbers that the goal needs."""
+    if goal.name == "step-time" and "patience" in plan.document["stop"]:
+        raise UsageError("stop.patience", "a run whose steps are not known", "none with the goal step-time")
 
     def lacks(device: Device) -> bool:
         return (goal.name == "cost" and device.price_USD_per_h is None) or (

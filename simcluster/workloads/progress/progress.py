@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import sys
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from functools import cached_property
 from typing import Any, Protocol
 
@@ -15,6 +15,9 @@ from simcluster.compute.at_work import is_at_work
 from simcluster.errors import Left
 from simcluster.process.own_frames import own_place
 from simcluster.workloads.progress.ledger import Ledger
+
+GAIN = "stop.gain"
+"""The name of `Progress.gain` in checkpoints; no variable of an algorithm has a dot in its name."""
 
 
 class Keeper(Protocol):
@@ -42,7 +45,9 @@ class Progress:
     resumes from a checkpoint. *at*: the step of that checkpoint. *everybodys*: the value of *done*
     for each rank; empty unless the run resumes. *is_to_leave*: whether this rank was asked to leave
     the run. *on_step*: called at the end of each step of `steps`. *drawn_samples* counts the
-    samples that this rank has drawn since the start.
+    samples that this rank has drawn since the start. *decide*: called before a round's checkpoint,
+    and may make its step the last of *steps*; then *ended_early*. *gain*: [the lowest held-out loss,
+    the number of evaluations since then] if `stop.patience` decides.
     """
 
     done: int = 0
@@ -50,6 +55,10 @@ class Progress:
     everybodys: Sequence[int] = ()
     keeper: Keeper | None = None
     memory: StepMemory | None = None
+    decide: Callable[[int], Awaitable[None]] | None = None
+    gain: Any = None
+    steps: int
+    ended_early = False
     is_to_leave: Callable[[], bool] | None = None
     on_step: Callable[[int], None] = staticmethod(lambda step: None)
     computes: bool
@@ -150,6 +159,8 @@ class Progress:
             self.settle_statistics()
         if self.computes:
             self.ledger.settle(batches)
+        if self.gain is not None:
+            kept[GAIN] = self.gain
         if self.memory is not None:
             self.memory.remember(*((step, batches) if landed is None else (landed, landed)), apart, kept)
         if self.computes and self.keeper is not None:

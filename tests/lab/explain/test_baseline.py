@@ -81,6 +81,7 @@ def test_local_steps_end_with_other_weights(tmp_path: Path) -> None:
     [
         ({}, "n7", "--node: found 'n7'"),
         ({"stop": {"steps": 4, "time": "1 s"}}, None, "stop.time: found 1 s"),
+        ({"stop": {"steps": 4, "patience": 1}}, None, "stop.patience: found 1, expected only steps or epochs"),
         ({"algorithm": {"name": "sync_ps", "server_trains": False}}, None, "server_trains: found false"),
     ],
 )

@@ -123,9 +123,10 @@ def test_an_epoch_is_the_same_work_on_any_number_of_nodes() -> None:
     assert list(traces(plots.speedup())["all"].y) == pytest.approx([1, 2, 2.5])
 
 
-def test_a_time_that_stopped_the_run_is_no_speed() -> None:
+@pytest.mark.parametrize("more", [{"time": "1 s"}, {"patience": 3}])
+def test_a_time_or_a_patience_that_stopped_the_run_is_no_speed(more: dict[str, Any]) -> None:
     with pytest.raises(UsageError, match="runs that stop by steps or epochs"):
-        scaled({"steps": 100, "time": "1 s"}, (1.0, 1.0, 1.0)).speedup(by="elapsed_s")
+        scaled({"steps": 100, **more}, (1.0, 1.0, 1.0)).speedup(by="elapsed_s")
 
 
 def test_with_a_target_speed_up_is_of_the_time_to_it() -> None:

@@ -243,6 +243,9 @@ def test_what_is_asked_wrongly_is_refused_before_anything_runs(tmp_path: Path) -
             ask(tmp_path, {}, **options)
     with pytest.raises(UsageError, match="did you mean 'step-time'"):
         ask(tmp_path, {}, goal="steptime")
+    patient = {"stop.steps": 9, "stop.patience": 2, "evaluate_every": 1}
+    with pytest.raises(UsageError, match=r"stop\.patience: .* none with the goal step-time"):
+        simcluster.whatif("quickstart", "step-time", algorithm="local_sgd", overrides=patient, out=tmp_path / "w")
     assert not (tmp_path / "w").exists()
     (tmp_path / "other").mkdir()
     (tmp_path / "other" / "thesis.txt").write_text("mine")

@@ -95,9 +95,9 @@ def _work(run: RunFolder, by: By) -> float:
         raise UsageError("by=elapsed_s", f"{why}; {works}", "")
     config: Mapping[str, Any] = run.config
     stop = config["stop"]
-    if stop.get("time") is not None:
+    if ends := {key: stop[key] for key in ("time", "patience") if stop.get(key) is not None}:
         expected = "runs that stop by steps or epochs, or a sweep with a target and by='time_to_target_s'"
-        raise UsageError("by", f"elapsed_s of runs that stop after {stop['time']}", expected)
+        raise UsageError("by", f"elapsed_s of runs with {ends} in stop", expected)
     if "steps" not in stop:
         return float(stop["epochs"])  # An epoch has all samples, for any number of ranks.
     ranks = size_of(run.summary) - (config["algorithm"].get("server_trains") is False)
