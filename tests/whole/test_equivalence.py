@@ -35,6 +35,7 @@ WORKLOADS: list[dict[str, Any]] = [
         "name": "gpt",
         "width": 16,
         "kv_heads": 2,
+        "head_width": 6,
         "experts": 3,
         "context": 4,
         "batch_size": 100,

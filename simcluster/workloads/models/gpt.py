@@ -83,6 +83,7 @@ def gpt(
     width: PositiveInt | None = None,
     heads: PositiveInt | None = None,
     kv_heads: PositiveInt | None = None,
+    head_width: PositiveInt | None = None,
     feed_forward: PositiveInt | None = None,
     vocabulary: Annotated[int, Field(ge=BYTES)] | None = None,
     context: PositiveInt | None = None,
@@ -105,7 +106,7 @@ def gpt(
     *layers*, *width*, *heads*, *kv_heads*, *feed_forward*, *vocabulary* and *context* override the
     values of the size. Setting *heads* gives every head its own keys and values unless *kv_heads*
     is set, and setting *width* makes the feed-forward layers 4 times as wide unless *feed_forward*
-    is set. *tied*: whether the output layer shares the
+    is set. *head_width*: width / heads by default. *tied*: whether the output layer shares the
     embedding's weights; by default, the size decides. *experts*: the number of feed-forward
     networks of each layer, among which a router chooses *active* (2) for each token; they have no
     dropout. *batch_size* is the number of windows of *context* tokens per rank. *partition* and
@@ -118,7 +119,7 @@ def gpt(
     that is too short.
     """
     shape = shape_of(
-        size, tokenizer, layers=layers, width=width, heads=heads, kv_heads=kv_heads,
+        size, tokenizer, layers=layers, width=width, heads=heads, kv_heads=kv_heads, head_width=head_width,
         feed_forward=feed_forward, vocabulary=vocabulary, context=context, tied=tied, experts=experts, active=active,
     )  # fmt: skip
     make_optimizer = named_optimizer(optimizer, learning_rate, momentum)
@@ -147,7 +148,7 @@ def gpt(
 def shape_of(size: Size, tokenizer: str, **changes: int | None) -> GptShape:
     """Return the shape of *size* with all *changes* that are not None.
 
-    Raise UsageError if *heads* does not divide *width*, if *kv_heads*
+    Raise UsageError if *heads* does not divide *width* and there is no *head_width*, if *kv_heads*
     does not divide *heads*, or if the tokens of a tokenizer's file do not fit into the vocabulary.
     """
     given = {name: value for name, value in changes.items() if value is not None}
@@ -164,8 +165,9 @@ def shape_of(size: Size, tokenizer: str, **changes: int | None) -> GptShape:
     problems = []
     if shape.vocabulary < tokens:
         problems.append(Problem("vocabulary", repr(shape.vocabulary), f"at least {tokens}, the tokens of {tokenizer}"))
-    if shape.width % shape.heads:
-        problems.append(Problem("width", repr(shape.width), f"a multiple of the {shape.heads} heads"))
+    if shape.head_width is None and shape.width % shape.heads:
+        expected = f"a multiple of the {shape.heads} heads, or a head_width"
+        problems.append(Problem("width", repr(shape.width), expected))
     if shape.heads % shape.kv_heads:
         problems.append(Problem("kv_heads", repr(shape.kv_heads), f"a divisor of the {shape.heads} heads"))
     if shape.active > shape.experts:
