@@ -35,7 +35,7 @@ from simcluster.workloads.models.transformer import GptShape
 
 CONFIG: Final = "config.yaml"
 CHECKPOINTS, WEIGHTS = "checkpoints", "final.safetensors"
-_SIZES = ("layers", "width", "heads", "kv_heads", "feed_forward", "vocabulary", "context", "tied")
+_SIZES = ("layers", "width", "heads", "kv_heads", "head_width", "feed_forward", "vocabulary", "context", "tied")
 _NAMES: Final = {
     "model.embed_tokens": "embedding", "model.position": "position", "model.norm": "norm", "lm_head": "output",
     "input_layernorm": "norm_attention", "self_attn.qkv_proj": "split", "self_attn.o_proj": "merge",
@@ -106,16 +106,15 @@ class TrainedGpt(ModelFile):
 
 def _described(shape: GptShape, name: str) -> tuple[ModelShape, SimpleNamespace]:
     """Return *shape* as a ModelShape, and as settings by their names in a config.json."""
-    head = shape.width // shape.heads
     config = SimpleNamespace(
         num_hidden_layers=shape.layers, hidden_size=shape.width, num_attention_heads=shape.heads,
-        num_key_value_heads=shape.kv_heads, head_dim=head, intermediate_size=shape.feed_forward,
+        num_key_value_heads=shape.kv_heads, head_dim=shape.head, intermediate_size=shape.feed_forward,
         vocab_size=shape.vocabulary, max_position_embeddings=shape.context, tie_word_embeddings=shape.tied,
         is_gated=shape.gated,
     )  # fmt: skip
     found = ModelShape(
-        name, shape.layers, shape.width, shape.heads, shape.kv_heads, head, shape.feed_forward, shape.vocabulary,
-        shape.tied, FORMATS["f32"], gated=shape.gated, context=shape.context,
+        name, shape.layers, shape.width, shape.heads, shape.kv_heads, shape.head, shape.feed_forward,
+        shape.vocabulary, shape.tied, FORMATS["f32"], gated=shape.gated, context=shape.context,
     )  # fmt: skip
     return found, config
 

@@ -24,12 +24,12 @@ def settings_of(shape: ModelShape, tokens: int) -> dict[str, Any]:
     Gradients are not clipped, because clipping needs an additional exchange, of their norm. Raise
     UsageError if `gpt` cannot have this shape.
     """
-    if shape.heads * shape.head_size != shape.width:
-        found = f"{shape.heads} heads of {shape.head_size} in a width of {shape.width}"
-        raise UsageError("--model", found, "heads that together are as wide as the model, as `gpt` has them")
+    if shape.cached is not None:
+        raise UsageError("--model", "latent attention", "heads of queries, keys and values, as `gpt` has them")
     parts = shape.parts
     experts = parts.experts if parts.routed else 0
     of_expert = parts.routed // (shape.layers * parts.experts * 3 * shape.width)
+    of_expert -= of_expert == shape.ffn_width + 1  # experts with biases
     dense = replace(shape, counts=None, gated=True, ffn_width=0 if experts else shape.ffn_width)
     plain = dense.weights + experts * shape.layers * shape.width * (3 * of_expert + 1)
     if abs(shape.weights - plain) > MOST_OFF * plain:
@@ -42,6 +42,7 @@ def settings_of(shape: ModelShape, tokens: int) -> dict[str, Any]:
         "width": shape.width,
         "heads": shape.heads,
         "kv_heads": shape.kv_heads,
+        "head_width": shape.head_size,
         "feed_forward": of_expert if experts else shape.ffn_width,
         "vocabulary": max(256, shape.vocabulary),
         "context": tokens,

@@ -12,10 +12,12 @@ from dataclasses import replace
 from functools import partial
 from typing import Annotated, Literal
 
-from pydantic import Field, NonNegativeFloat, PositiveInt
+from pydantic import BeforeValidator, Field, NonNegativeFloat, PositiveInt
+from pydantic_core import PydanticCustomError
 from torch import Tensor, nn
 
 from simcluster.errors import Problem, raise_all
+from simcluster.workloads.data.partition import ALPHA, Tail, named_partition
 from simcluster.workloads.models.bpe import BYTES
 from simcluster.workloads.models.text import cut, read_text, read_tokens
 from simcluster.workloads.models.token_file import read_file_tokens, vocabulary_of
@@ -38,6 +40,13 @@ NARROW = 32
 """The minimum width for which a GPT can count as a small model. A narrower GPT may have large
 outputs although it has few weights.
 """
+
+
+def _without_classes(partition: object) -> object:
+    """Refuse a *partition* by classes, and say why."""
+    if partition == "dirichlet":
+        raise PydanticCustomError("classes", "'iid' or 'redeal', since a text has no classes to deal by")
+    return partition
 
 
 def _gpt3(layers: int, width: int, heads: int) -> GptShape:
@@ -74,6 +83,7 @@ def gpt(
     width: PositiveInt | None = None,
     heads: PositiveInt | None = None,
     kv_heads: PositiveInt | None = None,
+    head_width: PositiveInt | None = None,
     feed_forward: PositiveInt | None = None,
     vocabulary: Annotated[int, Field(ge=BYTES)] | None = None,
     context: PositiveInt | None = None,
@@ -85,6 +95,8 @@ def gpt(
     momentum: Annotated[NonNegativeFloat, Field(lt=1)] = 0.0,
     optimizer: Literal["sgd", "adamw"] = "adamw",
     clip_norm: PositiveFinite | None = 1.0,
+    partition: Annotated[Literal["iid", "redeal"], BeforeValidator(_without_classes)] = "iid",
+    tail: Tail = "keep",
     tokenizer: Literal["bytes", "bpe"] | str = "bytes",
     data: str | None = None,
 ) -> Workload:
@@ -94,19 +106,21 @@ def gpt(
     *layers*, *width*, *heads*, *kv_heads*, *feed_forward*, *vocabulary* and *context* override the
     values of the size. Setting *heads* gives every head its own keys and values unless *kv_heads*
     is set, and setting *width* makes the feed-forward layers 4 times as wide unless *feed_forward*
-    is set. *tied*: whether the output layer shares the embedding's weights; by default, the size
-    decides. *experts*: the number of feed-forward networks of each layer, among which a router
-    chooses *active* (2) for each token; they have no dropout. *batch_size* is the number of windows
-    of *context* tokens per rank. *tokenizer*: `bytes`; `bpe`, which learns *vocabulary* tokens (512
-    if the size's vocabulary is bytes) from the training text; or the path of a tokenizer.json, whose
-    tokens must fit into the vocabulary. The loss is per byte or token. *data* is the path of a text
-    file; the default is a public-domain text of 600 kB in the package, which consists of prose and
-    C. The last tenth of the text is held out. Raise UsageError for settings that contradict each
-    other and for a text that is too short.
+    is set. *head_width*: width / heads by default. *tied*: whether the output layer shares the
+    embedding's weights; by default, the size decides. *experts*: the number of feed-forward
+    networks of each layer, among which a router chooses *active* (2) for each token; they have no
+    dropout. *batch_size* is the number of windows of *context* tokens per rank. *partition* and
+    *tail* deal the windows to the ranks as `mnist_mlp` deals images, by "iid" or "redeal".
+    *tokenizer*: `bytes`; `bpe`, which learns *vocabulary* tokens (512 if the size's vocabulary is
+    bytes) from the training text; or the path of a tokenizer.json, whose tokens must fit into the
+    vocabulary. The loss is per byte or token. *data* is the path of a text file; the default is a
+    public-domain text of 600 kB in the package, which consists of prose and C. The last tenth of
+    the text is held out. Raise UsageError for settings that contradict each other and for a text
+    that is too short.
     """
     shape = shape_of(
-        size, tokenizer, layers=layers, width=width, heads=heads, kv_heads=kv_heads, feed_forward=feed_forward,
-        vocabulary=vocabulary, context=context, tied=tied, experts=experts, active=active,
+        size, tokenizer, layers=layers, width=width, heads=heads, kv_heads=kv_heads, head_width=head_width,
+        feed_forward=feed_forward, vocabulary=vocabulary, context=context, tied=tied, experts=experts, active=active,
     )  # fmt: skip
     make_optimizer = named_optimizer(optimizer, learning_rate, momentum)
     most_held_out = max(1, MOST_HELD_OUT // (shape.context * shape.vocabulary))
@@ -126,6 +140,7 @@ def gpt(
         test=test,
         batch_size=batch_size,
         optimizer=make_optimizer,
+        partition=named_partition(partition, tail, ALPHA, batch_size),
         clip_norm=clip_norm,
     )
 
@@ -133,8 +148,8 @@ def gpt(
 def shape_of(size: Size, tokenizer: str, **changes: int | None) -> GptShape:
     """Return the shape of *size* with all *changes* that are not None.
 
-    Raise UsageError if *heads* does not divide *width*, if *kv_heads* does not divide *heads*, or if
-    the tokens of a tokenizer's file do not fit into the vocabulary.
+    Raise UsageError if *heads* does not divide *width* and there is no *head_width*, if *kv_heads*
+    does not divide *heads*, or if the tokens of a tokenizer's file do not fit into the vocabulary.
     """
     given = {name: value for name, value in changes.items() if value is not None}
     tokens = 0 if tokenizer in LEARNT else vocabulary_of(tokenizer)
@@ -150,8 +165,9 @@ def shape_of(size: Size, tokenizer: str, **changes: int | None) -> GptShape:
     problems = []
     if shape.vocabulary < tokens:
         problems.append(Problem("vocabulary", repr(shape.vocabulary), f"at least {tokens}, the tokens of {tokenizer}"))
-    if shape.width % shape.heads:
-        problems.append(Problem("width", repr(shape.width), f"a multiple of the {shape.heads} heads"))
+    if shape.head_width is None and shape.width % shape.heads:
+        expected = f"a multiple of the {shape.heads} heads, or a head_width"
+        problems.append(Problem("width", repr(shape.width), expected))
     if shape.heads % shape.kv_heads:
         problems.append(Problem("kv_heads", repr(shape.kv_heads), f"a divisor of the {shape.heads} heads"))
     if shape.active > shape.experts:

@@ -26,7 +26,7 @@ def gpt2_folder(weights: Mapping[str, Tensor], block: Mapping[str, Any]) -> dict
     the workload that trained it.
 
     Raise UsageError if GPT-2's form cannot hold the model: another workload's, one with gates or
-    experts, or one whose heads share keys and values.
+    experts, or one with heads that share keys and values or have another width.
     """
     if block.get("name") != "gpt":
         found = f"the workload {block.get('name') or block.get('path')}"
@@ -38,7 +38,11 @@ def gpt2_folder(weights: Mapping[str, Tensor], block: Mapping[str, Any]) -> dict
     problems = []
     if weights["blocks.0.up.weight"].shape[0] != feed_forward:
         problems.append(Problem("workload.size", repr(block.get("size")), "one without gates, such as tiny or 125m"))
-    if weights["blocks.0.split.weight"].shape[0] != 3 * width:
+    heads_width = weights["blocks.0.merge.weight"].shape[1]
+    if heads_width != width:
+        found = f"heads that are together {heads_width} wide"
+        problems.append(Problem("workload.head_width", found, f"{width}, the width of the model"))
+    if weights["blocks.0.split.weight"].shape[0] != 3 * heads_width:
         problems.append(Problem("workload.kv_heads", repr(block.get("kv_heads")), "as many as heads"))
     raise_all(problems)
     vocabulary, context = weights["embedding.weight"].shape[0], weights["position.weight"].shape[0]

@@ -22,7 +22,8 @@ INITIAL_DEVIATION = 0.02
 class GptShape:
     """The size of a GPT.
 
-    *kv_heads* heads of keys and values serve *heads* heads of queries. *feed_forward* is the inner
+    *kv_heads* heads of keys and values serve *heads* heads of queries. *head_width* is the width of
+    each; by default, the heads of queries share the model's *width*. *feed_forward* is the inner
     width of a layer's feed-forward half. *gated*: whether feed-forward layers have a gate. *tied*:
     whether the output layer shares the embedding's weights. *experts*: the number of feed-forward
     networks of a layer, of which a token passes *active*; 0 for one without a router.
@@ -39,11 +40,17 @@ class GptShape:
     tied: bool = True
     experts: int = 0
     active: int = 0
+    head_width: int | None = None
+
+    @property
+    def head(self) -> int:
+        """The width of a head."""
+        return self.head_width or self.width // self.heads
 
     @property
     def parameters(self) -> int:
         """The number of parameters, computed from the sizes."""
-        heads = (2 * self.heads + 2 * self.kv_heads) * (self.width // self.heads) * self.width
+        heads = (2 * self.heads + 2 * self.kv_heads) * self.head * self.width
         feed = (3 if self.gated else 2) * self.width * self.feed_forward * max(1, self.experts)
         feed += self.width * self.experts
         tables = (self.vocabulary * (1 if self.tied else 2) + self.context) * self.width
@@ -206,10 +213,9 @@ class TransformerBlock(nn.Module):
         self.heads = shape.heads
         self.kv_heads = shape.kv_heads
         self.gated = shape.gated
-        head_width = shape.width // shape.heads
         self.norm_attention = nn.LayerNorm(shape.width, bias=False)
-        self.split = nn.Linear(shape.width, (shape.heads + 2 * shape.kv_heads) * head_width, bias=False)
-        self.merge = nn.Linear(shape.width, shape.width, bias=False)
+        self.split = nn.Linear(shape.width, (shape.heads + 2 * shape.kv_heads) * shape.head, bias=False)
+        self.merge = nn.Linear(shape.heads * shape.head, shape.width, bias=False)
         self.norm_feed = nn.LayerNorm(shape.width, bias=False)
         self.experts: ExpertLayer | None = None
         if shape.experts:

@@ -34,7 +34,7 @@ def folder_of(path, settings):
     "settings",
     [
         SIZES,
-        SIZES | {"size": "7b", "vocabulary": 256, "kv_heads": 2, "feed_forward": 100},
+        SIZES | {"size": "7b", "vocabulary": 256, "kv_heads": 2, "head_width": 12, "feed_forward": 100},
         SIZES | {"tokenizer": "bpe"},
     ],
     ids=["plain", "gated, grouped and untied", "bpe"],

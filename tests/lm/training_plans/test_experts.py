@@ -14,8 +14,8 @@ from simcluster.lm.training_plans.times import TIMES, RankGroup
 from simcluster.topology import loads
 
 MODEL: dict[str, Any] = {
-    "size": "7b", "layers": 3, "width": 32, "heads": 4, "kv_heads": 4, "feed_forward": 64, "vocabulary": 256,
-    "context": 16, "tied": False, "clip_norm": None, "experts": 8, "active": 2,
+    "size": "7b", "layers": 3, "width": 32, "heads": 4, "kv_heads": 2, "head_width": 16, "feed_forward": 64,
+    "vocabulary": 256, "context": 16, "tied": False, "clip_norm": None, "experts": 8, "active": 2,
 }  # fmt: skip
 FAST = {"flops": "1 TFLOP/s", "memory_bandwidth": "100 GB/s", "operator_overhead": "5 us"}
 SLOW = {"flops": "200 GFLOP/s", "memory_bandwidth": "20 GB/s", "operator_overhead": "10 us", "work_overhead": "100 us"}

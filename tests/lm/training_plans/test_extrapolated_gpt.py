@@ -21,7 +21,7 @@ from tests.support.levels import sample_of
 
 COUNT = 5
 KINDS = {
-    "gated, untied": {"size": "7b", "vocabulary": 1000, "kv_heads": 4},
+    "gated, untied": {"size": "7b", "vocabulary": 1000, "kv_heads": 4, "head_width": 64},
     "tied": {"size": "1.3b", "vocabulary": 500, "kv_heads": 8},
     "tied and gated": {"size": "7b", "vocabulary": 300, "kv_heads": 8, "tied": True},
 }

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -12,10 +13,15 @@ import yaml
 from simcluster.errors import UsageError
 from simcluster.experiment.needed_memory import needed_memory
 from simcluster.experiment.read.read import read_experiment
+from simcluster.lm.headers.config import shape_of_config
+from simcluster.lm.headers.header import ModelFacts
 from simcluster.lm.plan.shape import PRESETS, ModelShape
+from simcluster.lm.training_plans.model import settings_of
 from simcluster.lm.training_plans.plan import PlanRow, TrainingPlan, plan_training
 from simcluster.lm.training_plans.table import lines
 from simcluster.topology import Topology, load, loads
+from simcluster.workloads.models.gpt import shape_of as gpt_shape_of
+from tests.lm.headers.public import PUBLIC
 from tests.support.levels import sample_of
 
 TINY = ModelShape("tiny", 4, 64, 8, 8, 8, 128, 256, False, 4.0)
@@ -111,12 +117,41 @@ def test_a_group_of_a_site_is_tried() -> None:
     [
         (TINY, 0, 64, "--batch-size: found 0"),
         (TINY, 4, 0, "--sample-tokens: found 0"),
-        (replace(TINY, head_size=4), 4, 64, "8 heads of 4 in a width of 64"),
+        (replace(TINY, cached=16), 4, 64, "found latent attention, expected heads of"),
     ],
 )
 def test_a_wrong_request_is_refused(shape: ModelShape, samples: int, tokens: int, said: str) -> None:
     with pytest.raises(UsageError, match=said):
         plan_training(star(2), shape, samples, tokens)
+
+
+@pytest.mark.parametrize(
+    ("model", "expert", "total", "active"),
+    [("qwen3-30b-a3b", 768, 30.53, 3.35), ("gpt-oss-20b", 2880, 20.91, 4.19)],
+)
+def test_published_mixtures_of_experts_are_written_with_their_parameters(
+    model: str, expert: int, total: float, active: float
+) -> None:
+    """Attention L (2 heads + 2 KV heads) head_width d, experts 3 L E d f, routers L E d, two tables of V d, P d
+    positions, and 2 L + 1 norms of d; a token passes only some of the experts.
+
+    Qwen3 has L 48, d 2048, 32 and 4 heads of 128, E 128, f 768, V 151,936: 0.906 + 28.991 + 0.013 + 0.622 = 30.53
+    billion, 30.5 as published; of its experts 8 are 1.812: 3.35 (3.3). gpt-oss has L 24, d 2880, 64 and 8 heads of
+    64, E 32, f 2880, V 201,088: 0.637 + 19.110 + 0.002 + 1.158 = 20.91 billion (20.9 with biases); of its experts 4
+    are 2.389: 4.19 (3.6 without one table).
+    """
+    config = PUBLIC[model][0]
+    heads, kv_heads, layers = (
+        config[f"num_{name}"] for name in ("attention_heads", "key_value_heads", "hidden_layers")
+    )
+    width, experts = config["hidden_size"], config.get("num_experts") or config["num_local_experts"]
+    rest = layers * (2 * (heads + kv_heads) * config["head_dim"] + experts + 2) * width
+    rest += (2 * config["vocab_size"] + 64 + 1) * width
+    each = 3 * layers * expert * width
+    found = settings_of(shape_of_config(ModelFacts(Path(model), config), model), 64)
+    shape = gpt_shape_of(tokenizer="bytes", **{name: value for name, value in found.items() if name != "clip_norm"})
+    assert shape.parameters == rest + experts * each == pytest.approx(total * 1e9, rel=1e-3)
+    assert rest + shape.active * each == pytest.approx(active * 1e9, rel=2e-3)
 
 
 @pytest.mark.slow

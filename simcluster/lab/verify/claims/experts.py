@@ -15,6 +15,7 @@ from simcluster.lab.verify.faults import TOGETHER
 from simcluster.workloads import Batch, Workload
 from simcluster.workloads.layers.experts import ExpertLayer
 from simcluster.workloads.layers.layers import modules_in_order
+from simcluster.workloads.steps import Loss
 
 
 def expert_parallel(workload: Workload, size: int, seed: int, steps: int, settings: Settings) -> Weights:
@@ -27,7 +28,7 @@ def expert_parallel(workload: Workload, size: int, seed: int, steps: int, settin
     for batches in zip(*(replica.batches() for replica in replicas), strict=True):
         # Each part has a copy of the model, so that the sum over parts is in rank order.
         parts = [copy.deepcopy(alone._model) for _ in replicas]
-        chosen = _joined(parts, batches, settings)
+        chosen = _joined(parts, batches, workload.loss_function, settings)
         alone.apply(_gradients(parts))
         for layer, counts in zip(_expert_layers(alone._model), chosen, strict=True):
             layer.bias += settings["bias_rate"] * torch.sign(counts.mean() - counts)
@@ -38,7 +39,9 @@ def _expert_layers(model: nn.Module) -> list[ExpertLayer]:
     return [module for module in modules_in_order(model) if isinstance(module, ExpertLayer)]
 
 
-def _joined(parts: Sequence[nn.Module], batches: Sequence[Batch], settings: Settings) -> list[Tensor]:
+def _joined(
+    parts: Sequence[nn.Module], batches: Sequence[Batch], loss_function: Loss, settings: Settings
+) -> list[Tensor]:
     """Compute the gradients of the joint loss; return how many tokens of each layer chose each expert."""
     total = sum(map(len, batches))
     streams = [batch.inputs for batch in batches]
@@ -52,7 +55,7 @@ def _joined(parts: Sequence[nn.Module], batches: Sequence[Batch], settings: Sett
         else:
             streams = [module(stream) for module, stream in zip(modules, streams, strict=True)]
     for stream, batch in zip(streams, batches, strict=True):
-        losses.append(nn.functional.cross_entropy(stream, batch.targets) * (len(batch) / total))
+        losses.append(loss_function(stream, batch.targets) * (len(batch) / total))
     torch.autograd.backward(losses)
     return found
 
@@ -76,7 +79,7 @@ def _experts(
     """
     first: ExpertLayer = layers[0]
     experts, active = len(first.experts), first.active
-    tokens = [layer.norm(stream) for layer, stream in zip(layers, streams, strict=True)]
+    tokens = [layer.norm(stream).flatten(0, -2) for layer, stream in zip(layers, streams, strict=True)]
     scores = [layer.router(rows) for layer, rows in zip(layers, tokens, strict=True)]
     number = sum(map(len, tokens))
     factor = settings["capacity_factor"]
@@ -105,7 +108,7 @@ def _experts(
     z = joint.logsumexp(1).square().mean()
     sums = [torch.stack([sum(found, torch.zeros_like(rows[0])) for found in of_part])
             for rows, of_part in zip(tokens, added, strict=True)]  # fmt: skip
-    outputs = [stream + more for stream, more in zip(streams, sums, strict=True)]
+    outputs = [stream + more.view_as(stream) for stream, more in zip(streams, sums, strict=True)]
     return outputs, counts, settings["balance_loss"] * balance + settings["z_loss"] * z
 
 

@@ -23,6 +23,10 @@ from tests.core.algorithms.model_parallel.runs import SEED, same, values
 from tests.support.clusters import star
 
 MOE = mnist_moe(hidden=12, experts=6, expert_width=8, batch_size=8)
+WIDE = gpt(
+    layers=1, width=16, heads=4, kv_heads=2, head_width=6, context=8, batch_size=2, experts=6, clip_norm=None,
+    feed_forward=8, optimizer="sgd",
+)  # fmt: skip
 PLAIN: dict[str, Any] = {
     "capacity_factor": None, "balance_loss": 0.0, "z_loss": 0.0, "bias_rate": 0.0, "schedule": "naive"
 }  # fmt: skip
@@ -51,14 +55,15 @@ def _one_thread() -> Iterator[None]:
     "settings",
     [
         {}, {"capacity_factor": 0.6}, {"balance_loss": 0.5, "z_loss": 0.1}, {"bias_rate": 0.05},
-        {"merge": True}, {"merge": True, "capacity_factor": 0.6},
+        {"merge": True}, {"merge": True, "capacity_factor": 0.6}, {"of": WIDE},
     ],
-    ids=["dropless", "drops", "losses", "bias", "merged", "merged drops"],
+    ids=["dropless", "drops", "losses", "bias", "merged", "merged drops", "gpt"],
 )  # fmt: skip
 def test_ranks_end_with_the_bits_of_one_process(size: int, settings: dict[str, Any]) -> None:
     given = PLAIN | settings
-    replicas, _ = well(MOE, star(size), **given)
-    (alone,) = one_process(MOE, size, SEED, 3, given)
+    workload = given.pop("of", MOE)
+    replicas, _ = well(workload, star(size), **given)
+    (alone,) = one_process(workload, size, SEED, 3, given)
     for mine, expected in zip(replicas[0].parameters, alone, strict=True):
         assert torch.equal(mine, expected)
 

@@ -23,7 +23,7 @@ run, well = partial(runs.run, "tensor_parallel"), partial(runs.well, "tensor_par
 MLP = mnist_mlp(hidden=12, batch_size=4)
 SMALL: dict[str, Any] = {"width": 16, "context": 8, "batch_size": 2, "learning_rate": 0.1, "optimizer": "sgd"}
 TINY = gpt(heads=4, **SMALL)
-GATED = gpt(size="7b", layers=1, heads=4, kv_heads=2, feed_forward=24, vocabulary=256, **SMALL)
+GATED = gpt(size="7b", layers=1, heads=4, kv_heads=2, head_width=6, feed_forward=24, vocabulary=256, **SMALL)
 
 
 def deep() -> nn.Module:

@@ -12,6 +12,7 @@ import torch
 from torch.utils.data import DistributedSampler, TensorDataset
 
 from simcluster.errors import UsageError
+from simcluster.experiment.read.read import read_experiment
 from simcluster.workloads import Workload, iid, mnist_mlp, redeal, sgd
 from simcluster.workloads.data.partition import Tail
 from tests.support.kept import MNIST, config, hashes, play, play_on
@@ -76,13 +77,24 @@ def test_old_deals_are_made_again_if_they_are_asked_for() -> None:
     assert [shard.tolist() for shard in workload.shards(2, 0)] == first
 
 
-def test_a_run_that_resumes_in_its_second_epoch_is_dealt_what_it_would_have_been(tmp_path: Path) -> None:
-    """4,000 images on 4 ranks in batches of 500 are 2 steps an epoch: step 3 is in the middle of the second."""
-    workload = {**REDEALT, "batch_size": 500}
+TEXT = {"name": "gpt", "partition": "redeal", "tail": "drop", "width": 4, "context": 3, "data": "text"}
+
+
+@pytest.mark.parametrize("workload", [{**REDEALT, "batch_size": 500}, {**TEXT, "batch_size": 4}], ids=["mnist", "gpt"])
+def test_a_run_that_resumes_in_its_second_epoch_is_dealt_what_it_would_have_been(
+    workload: dict[str, Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """4,000 images on 4 ranks in batches of 500 are 2 steps an epoch: step 3 is in the middle of the second.
+
+    36 of 40 bytes train, in 33 windows; without the last one, these are 2 batches of 4 on each rank.
+    """
+    monkeypatch.chdir(tmp_path)
+    Path("text").write_bytes(bytes(range(40)))
     whole = play(config("all_reduce_dp", workload, steps=5) | {"checkpoint": {"every": 3}}, tmp_path)
     rest = play_on(tmp_path, 3)
     assert hashes(rest) == hashes(whole)
-    assert rest.extra["samples"] == {"used": 10_000, "lost": 0, "repeated": 0} == whole.extra["samples"]
+    used = 5 * 4 * workload["batch_size"]
+    assert rest.extra["samples"] == {"used": used, "lost": 0, "repeated": 0} == whole.extra["samples"]
     fixed = play(config("all_reduce_dp", workload | {"partition": "iid"}, steps=5), tmp_path / "fixed")
     assert hashes(fixed) != hashes(whole)
 
@@ -112,3 +124,8 @@ def test_a_tail_of_a_partition_of_ones_own_is_its_own() -> None:
 def test_a_tail_is_refused_where_shards_differ_on_purpose() -> None:
     with pytest.raises(UsageError, match="tail: found 'pad', expected keep with dirichlet"):
         mnist_mlp(partition="dirichlet", tail="pad")
+
+
+def test_a_text_is_not_dealt_by_class() -> None:
+    with pytest.raises(UsageError, match="found 'dirichlet', expected 'iid' or 'redeal', since a text has no classes"):
+        read_experiment(config("all_reduce_dp", {"name": "gpt", "partition": "dirichlet"}))

@@ -102,6 +102,7 @@ def test_five_ranks_worth_of_batches_teach_it_some_english():
         {"width": 32},
         {"heads": 2},
         {"kv_heads": 1},
+        {"head_width": 8},
         {"feed_forward": 100},
         {"vocabulary": 300},
         {"context": 32},
@@ -137,7 +138,7 @@ def test_other_data_is_learnt_from_a_file(tmp_path):
 @pytest.mark.parametrize(
     ("settings", "problem"),
     [
-        ({"width": 65}, "width: found 65, expected a multiple of the 4 heads"),
+        ({"width": 65}, "width: found 65, expected a multiple of the 4 heads, or a head_width"),
         ({"kv_heads": 3}, "kv_heads: found 3, expected a divisor of the 4 heads"),
         ({"active": 2}, "active: found 2, expected none without experts"),
         ({"context": 100_000}, "context: found 100000, expected at most 61634"),

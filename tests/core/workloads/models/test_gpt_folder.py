@@ -102,6 +102,8 @@ def test_the_file_of_the_workload_is_copied(tmp_path: Path) -> None:
         ({"name": "mnist_mlp"}, "found the workload mnist_mlp, expected gpt"),
         ({"name": "gpt", **SMALL, "experts": 2}, "workload.experts: found 2, expected none"),
         ({"name": "gpt", **SMALL, "kv_heads": 2}, "workload.kv_heads: found 2, expected as many as heads"),
+        ({"name": "gpt", **SMALL, "head_width": 6}, "found heads that are together 24 wide, expected 16, the width of"),
+        ({"name": "gpt", **SMALL, "head_width": 8, "kv_heads": 1}, "kv_heads: found 1, expected as many as heads"),
         ({"name": "gpt", **SMALL, "size": "7b", "vocabulary": 256}, "workload.size: found '7b', expected one without"),
     ],
 )
