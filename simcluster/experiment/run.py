@@ -150,8 +150,9 @@ def resume(
         raise CheckpointError("run", f"{folder}, a script's", expected)
     found = last_complete(folder, step)
     plan = read_experiment(
-        found.manifest.config, overrides, topology=topology, backend=backend, compute=compute, folder=folder
-    )
+        found.manifest.config, overrides, topology=topology, backend=backend, compute=compute, folder=folder,
+        resumes=True,
+    )  # fmt: skip
     if step is None and (summary is None or summary["status"] != "done"):
         found = last_before_the_end(folder, plan)
     begins_with = begin_with(found, plan)
