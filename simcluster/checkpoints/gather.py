@@ -7,7 +7,7 @@ latest shard of every other rank.
 from __future__ import annotations
 
 import warnings
-from collections.abc import Collection, Container, Mapping
+from collections.abc import Collection, Container, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -23,7 +23,7 @@ class Gather:
 
     *config* is the resolved experiment. If a rank in *spared* is lost, the other ranks continue
     without it. *admits*: whether a rank that rejoins takes part again; rank 0 never does.
-    *happened_s*: see `Manifest`.
+    *happened_s* and *happened*: see `Manifest`.
     """
 
     def __init__(
@@ -35,13 +35,14 @@ class Gather:
         spared: Container[int] = (),
         admits: bool = False,
         happened_s: float | None = None,
+        happened: Sequence[Any] = (),
     ) -> None:
         self._store = store
         self._config = dict(config)
         self._size = size
         self._spared = spared
         self._admits = admits
-        self._happened_s = happened_s
+        self._happened_s, self._happened = happened_s, list(happened)
         self._steps: dict[int, dict[int, RankEntry]] = {}
         self._judged: dict[int, dict[str, float]] = {}
         self._last: dict[int, RankEntry] = {}
@@ -104,9 +105,12 @@ class Gather:
         self._group, self._size = 0, self._first_size
         self._forget(step)
 
-    def attempt_ended(self, time_s: float) -> None:
-        """Record in every later manifest that all faults planned up to *time_s* have happened."""
+    def attempt_ended(self, time_s: float, happened: Sequence[Any]) -> None:
+        """Record in every later manifest that all faults planned up to *time_s* have happened, and
+        those with an entry in *happened*.
+        """
         self._happened_s = max(time_s, self._happened_s or 0.0)
+        self._happened += [entry for entry in happened if entry not in self._happened]
 
     def _forget(self, step: int) -> None:
         """Forget all shards handed in, and stop counting the checkpoints after *step* as
@@ -130,6 +134,8 @@ class Gather:
         found: dict[str, Any] = {"written": len(self.written), "last_step": last_step, "run": self._store.run}
         if incomplete:
             found["incomplete"] = incomplete
+        if self._happened:
+            found["happened"] = self._happened
         if self._failed:
             found["failed"] = [{"step": step, "error": error} for step, error in self._failed.items()]
         return found
@@ -165,6 +171,7 @@ class Gather:
             judged=self._judged.get(at, {}),
             ranks=[entries[rank] for rank in sorted(entries)],
             happened_s=self._happened_s,
+            happened=self._happened,
         )
         self._store.commit(manifest, self._in_use(beyond=at))
         self.written.append(at)
@@ -224,12 +231,12 @@ class CheckpointKeeping:
         """The time of the whole run at which this attempt starts."""
         return self.restored.time_s if self.restored is not None else 0.0
 
-    def attempt_ended(self, time_s: float) -> None:
+    def attempt_ended(self, time_s: float, happened: Sequence[Any]) -> None:
         """Note that this attempt failed at *time_s*, in the time of the whole run, and that another
-        follows.
+        follows. The faults with an entry in *happened* are over.
         """
         if self.gather is not None:
-            self.gather.attempt_ended(time_s)
+            self.gather.attempt_ended(time_s, happened)
 
     def end(self) -> dict[str, Any]:
         """Discard incomplete checkpoints, and return the state of the checkpoints for

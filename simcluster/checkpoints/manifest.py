@@ -66,8 +66,8 @@ class Manifest(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
 
     *config_sha256* is the digest of the TRAINING keys of *config*, the resolved experiment.
     *judged* has rank 0's loss and accuracy on held-out samples, if the run asked for them. Planned
-    faults that began by *happened_s* happened in an earlier attempt of the run. *sha256* is the
-    digest of all other fields.
+    faults that began by *happened_s* happened in an earlier attempt of the run, and so did those
+    with an entry in *happened*. *sha256* is the digest of all other fields.
     """
 
     format: int = FORMAT
@@ -82,6 +82,7 @@ class Manifest(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
     judged: dict[str, float]
     ranks: list[RankEntry]
     happened_s: Seconds | None = None
+    happened: list[Any] = []
     sha256: str = ""
 
     @property
@@ -135,6 +136,7 @@ def decode_manifest(content: bytes, name: str) -> Manifest:
 def _digest(manifest: Manifest) -> str:
     content = msgspec.to_builtins(manifest)
     del content["sha256"]
-    if content["happened_s"] is None:
-        del content["happened_s"]  # manifests from before this field have a digest without it
+    for name, absent in (("happened_s", None), ("happened", [])):
+        if content[name] == absent:
+            del content[name]  # manifests from before this field have a digest without it
     return hashlib.sha256(msgspec.json.encode(content)).hexdigest()

@@ -87,8 +87,9 @@ def restored(checkpoint: Checkpoint, size: int, *, by_epochs: bool) -> RestoredS
     for shard in shards:
         shard.everybodys, shard.time_s = everybodys, manifest.time_s
     return RestoredState(
-        manifest.run, shards[0].step, manifest.time_s, manifest.world_size, shards, manifest.happened_s
-    )
+        manifest.run, shards[0].step, manifest.time_s, manifest.world_size, shards,
+        manifest.happened_s, manifest.happened,
+    )  # fmt: skip
 
 
 def _reckon(shards: list[Shard]) -> None:

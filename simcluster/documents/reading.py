@@ -25,6 +25,8 @@ class DocumentReading:
         self.problems: list[Problem] = []
         self.home: Callable[[], Path] | None = None
         """A function that returns the directory for captured sources; None if there will be none."""
+        self.resumes = False
+        """Whether a checkpoint has the weights that the run begins with, so that no file is read."""
 
     def folder_of(self, path: KeyPath) -> Path:
         """Return the base of the relative file path at *path* in the document.

@@ -31,12 +31,14 @@ def keeping_of(plan: Experiment, folder: Path, begins_with: RestoredState | None
         return CheckpointKeeping(None, begins_with), Store(folder / CHECKPOINTS, run)
     store = Store(folder / CHECKPOINTS, run, keep=settings.keep, best=settings.best)
     size = len(plan.topology.workers)
-    happened_s = begins_with.happened_s if begins_with is not None else None
+    past: dict[str, Any] = {}
+    if begins_with is not None:
+        past = {"happened_s": begins_with.happened_s, "happened": begins_with.happened}
     block = plan.document["algorithm"]
     facts = _facts_in(block)
     gather = Gather(
         store, plan.document, size,
-        spared=facts.spared(size, block), admits=facts.spares == "workers", happened_s=happened_s,
+        spared=facts.spared(size, block), admits=facts.spares == "workers", **past,
     )  # fmt: skip
     return CheckpointKeeping(gather, begins_with), store
 

@@ -51,7 +51,8 @@ def settled(plan: Experiment, options: Options) -> Experiment:
 
 def _on_cpu(plan: Experiment, names: list[str]) -> Experiment:
     of_topology = {f"topology.nodes.{name}.compute": CPU for name in names}
-    changed = read_experiment(plan.document, {**plan.by_topology, **of_topology})
+    resumes = plan.workload.recipe.weights is None
+    changed = read_experiment(plan.document, {**plan.by_topology, **of_topology}, resumes=resumes)
     return replace(changed, by_topology=plan.by_topology)
 
 

@@ -25,7 +25,7 @@ from simcluster.experiment.compute import Options, check_compute, nodes_here, se
 from simcluster.experiment.hints import hints_of
 from simcluster.experiment.interval import doubts_of, intervals, take_option
 from simcluster.experiment.needed_memory import predict_memory
-from simcluster.experiment.node import remember
+from simcluster.experiment.node import RESUMES, remember
 from simcluster.experiment.odd_values import odd_values
 from simcluster.experiment.preflight import check_memory, warn_of_misspelt
 from simcluster.experiment.read.experiment import Experiment
@@ -242,14 +242,14 @@ def _job(
             progress(min(step, plan.steps), plan.steps)
 
     own = plan.own_code  # a remote node needs this code before it can read the experiment
-    config_json = json.dumps(plan.document)
+    restored = keeping.restored
+    config_json = json.dumps(plan.document | ({} if restored is None else {RESUMES: True}))
     again = None
     files = files_of(own)
     if plan.algorithm_name == SCRIPT:
         attempts = script_attempts(plan.document, folder, options.get("max_restarts", 0), prints)
         config_json, again = next(attempts), lambda: (next(attempts), "the script's own files")
         files = files_of_script(Path(plan.algorithm_settings["file"]), plan.algorithm_settings["module"])
-    restored = keeping.restored
     past: tuple[Any, ...] = () if restored is None else (restored.happened_s, restored.step, restored.happened)
     return ClusterJob(
         names=workers,

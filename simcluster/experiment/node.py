@@ -50,6 +50,9 @@ LARGE_BYTES = 64 * 1024**2
 Otherwise glibc would keep several times as much.
 """
 
+RESUMES = "resumes"
+"""The key that a node finds in the experiment of a run that resumes from a checkpoint."""
+
 _TORCH = str(Path(torch.__file__).parent)
 _SAID_BY_TORCH = re.compile(
     r"meta tensor|meta device|device meta|register_meta|Meta kernel|integer tensors of a single element"
@@ -292,5 +295,6 @@ def remember(config_json: str, experiment: Experiment) -> None:
 def _experiment(config_json: str) -> Experiment:
     """Return the experiment of *config_json*, which is read once for all nodes of the process."""
     if config_json not in _known:
-        remember(config_json, read_experiment(json.loads(config_json)))
+        document = json.loads(config_json)
+        remember(config_json, read_experiment(document, resumes=document.pop(RESUMES, False)))
     return _known[config_json]

@@ -51,13 +51,13 @@ class Restarts:
         joins_s = [end_s for fault in self.job.faults if isinstance(fault, Join) for _, end_s in fault.spells]
         ended_s = max([record.elapsed_s, *joins_s])
         self._happened_s = max([self._happened_s, self._began_s + ended_s, *starts_s])
+        happened = [row.get("plan") for row in self._faults]
         if self.job.keeping is not None:
-            self.job.keeping.attempt_ended(self._happened_s)
+            self.job.keeping.attempt_ended(self._happened_s, happened)
         found = self.job.again() if self.job.again is not None else None
         config_json, place = (self.job.config_json, "the start") if found is None else found
         first = self._first
         later_s = self._began_s - self._first_began_s
-        happened = [row.get("plan") for row in self._faults]
         to_come = faults_to_come(first.faults, later_s, self._happened_s - self._first_began_s, happened=happened)
         self.job = replace(
             self.job,

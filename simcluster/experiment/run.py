@@ -150,8 +150,9 @@ def resume(
         raise CheckpointError("run", f"{folder}, a script's", expected)
     found = last_complete(folder, step)
     plan = read_experiment(
-        found.manifest.config, overrides, topology=topology, backend=backend, compute=compute, folder=folder
-    )
+        found.manifest.config, overrides, topology=topology, backend=backend, compute=compute, folder=folder,
+        resumes=True,
+    )  # fmt: skip
     if step is None and (summary is None or summary["status"] != "done"):
         found = last_before_the_end(folder, plan)
     begins_with = begin_with(found, plan)
@@ -177,12 +178,13 @@ def _happened(manifest: Manifest, summary: Mapping[str, Any] | None) -> tuple[fl
     their entries in the plan).
 
     It is the latest such time in the *manifest* of the checkpoint and the *summary* of the same
-    run, which lists the entries.
+    run, and all entries of both.
     """
-    times_s, rows = [manifest.happened_s], []
+    times_s, found = [manifest.happened_s], [*manifest.happened]
     if summary is not None and manifest.run in (summary.get(key, {}).get("run") for key in ("checkpoints", "resumed")):
         rows = summary.get("faults", [])
+        found += [*summary.get("checkpoints", {}).get("happened", []), *(row.get("plan") for row in rows)]
         times_s.append(summary["elapsed_s"])
         times_s += [start_s for row in rows for start_s, _ in row["spells_s"]]
     known_s = max((time_s for time_s in times_s if time_s is not None), default=None)
-    return known_s, [row.get("plan") for row in rows]
+    return known_s, [entry for place, entry in enumerate(found) if entry not in found[:place]]

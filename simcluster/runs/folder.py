@@ -178,8 +178,9 @@ class RunFolder:
     def weights(self) -> dict[str, Tensor]:
         """Return the final weights of rank 0, by parameter name in the model's order.
 
-        They hash to `summary["weights_sha256"]`. Raise UsageError if there are none: the run
-        failed before rank 0 handed them in, or was timing-only.
+        The file has frozen parameters and buffers, too. The weights hash to
+        `summary["weights_sha256"]`. Raise UsageError if there are none: the run failed before rank
+        0 handed them in, or was timing-only.
         """
         path = self._same() / CHECKPOINTS / FINAL
         if not path.exists():

@@ -52,6 +52,7 @@ class Checkpoints(Struct):
     last_step: Count | None = None
     run: Word = ""
     incomplete: Count = 0
+    happened: list[Row] = []
     failed: list[Row] = []
 
 

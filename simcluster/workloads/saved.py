@@ -39,15 +39,18 @@ def state_tensors(optimizer: torch.optim.Optimizer) -> list[Tensor]:
     return [value for state in optimizer.state.values() for value in state.values() if isinstance(value, Tensor)]
 
 
-def model_state(model: nn.Module, parameters: Mapping[str, nn.Parameter]) -> dict[str, Tensor]:
-    """Return name -> tensor for *parameters* and for the entries of the model's state that are not
-    trained.
-
-    Nothing is copied.
+def untrained_state(model: nn.Module) -> dict[str, Tensor]:
+    """Return name -> tensor for the entries of the model's state that are not trained: frozen
+    parameters and persistent buffers. Nothing is copied.
     """
     trained = {parameter.data_ptr() for parameter in model.parameters() if parameter.requires_grad}
-    rest = {name: value for name, value in model.state_dict().items() if value.data_ptr() not in trained}
-    return {name: parameter.detach() for name, parameter in parameters.items()} | rest
+    tensors = {name: value for name, value in model.state_dict().items() if isinstance(value, Tensor)}
+    return {name: value for name, value in tensors.items() if value.data_ptr() not in trained}
+
+
+def model_state(model: nn.Module, parameters: Mapping[str, nn.Parameter]) -> dict[str, Tensor]:
+    """Return name -> tensor for *parameters* and the `untrained_state`. Nothing is copied."""
+    return {name: parameter.detach() for name, parameter in parameters.items()} | untrained_state(model)
 
 
 def load_model(model: nn.Module, state: Mapping[str, Tensor]) -> None:

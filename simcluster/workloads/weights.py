@@ -19,7 +19,7 @@ from simcluster.workloads.initial.deferred import DeferredModel, allocate, is_pr
 from simcluster.workloads.initial.given_weights import GivenWeights
 from simcluster.workloads.optimizers import MakeOptimizer
 from simcluster.workloads.progress.progress import Progress
-from simcluster.workloads.saved import load_model, load_optimizer
+from simcluster.workloads.saved import load_model, load_optimizer, untrained_state
 from simcluster.workloads.schedules import take_over
 from simcluster.workloads.steps import trainable_of
 from simcluster.workloads.weights_file import WeightsFile, weights_file
@@ -164,14 +164,20 @@ class Weights(Progress):
             self._handed_in = self._handed_in or Digest(self.names)
             self._handed_in.add(weights)
             return
-        self._coming = self._coming or WeightsFile(self.names, self.shapes)
+        self._coming = self._coming or WeightsFile(self.names, self.shapes, untrained_state(self._model))
         self._coming.put(weights)
         if self._coming.is_complete:
             self._gathered, self._coming = self._coming, None
 
     def weights_file(self) -> WeightsFile | None:
-        """Return a file with all weights, or None if the file format lacks their dtype."""
-        return self._gathered or weights_file(self.names, self.parameters)
+        """Return a file with all weights, and with the frozen parameters and buffers of this rank;
+        None if the file format lacks a dtype.
+        """
+        others = untrained_state(self._model)
+        if self._gathered is None:
+            return weights_file(self.names, self.parameters, others)
+        self._gathered.put(dict(enumerate(others.values(), len(self.names))))
+        return self._gathered
 
     def weights_sha256(self) -> str | None:
         """Return the hash of the weights, even if they have been dropped; None if they have no

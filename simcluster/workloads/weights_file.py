@@ -14,29 +14,33 @@ from torch import Tensor
 from simcluster.paths.spool import PIECE_BYTES, Spool
 
 WEIGHTS_ORDER = "names"
-"""The key in the metadata of a file of weights under which the tensors' names are listed in
+"""The key in the metadata of a file of weights under which the names of the weights are listed in
 order.
 """
 
 
 class WeightsFile:
-    """A safetensors file of tensors with *names*, and with the dtypes and shapes of *like*.
+    """A safetensors file of tensors with *names*, and with the dtypes and shapes of *like*; and of
+    *others*, which are no weights.
 
-    Tensors are written and read by their index in *names*. The format sorts tensors, so the file's
-    metadata lists them in the model's order, on which the hash of the weights depends. Raise
-    KeyError if the format lacks a tensor's dtype (complex128).
+    Tensors are written and read by their index in *names*, then in *others*. The format sorts
+    tensors, so the file's metadata lists *names* in the model's order, on which the hash of the
+    weights depends. Raise KeyError if the format lacks a tensor's dtype (complex128).
     """
 
-    def __init__(self, names: Sequence[str], like: Sequence[Tensor]) -> None:
+    def __init__(
+        self, names: Sequence[str], like: Sequence[Tensor], others: Mapping[str, Tensor] | None = None
+    ) -> None:
         self.content, self._like = Spool(), like
-        header, starts = _header(names, like)
+        whole = dict(zip(names, like, strict=True)) | dict(others or {})
+        header, starts = _header(whole, names)
         self.content.write(0, header)
-        self._starts = [starts[name] for name in names]
+        self._starts = [starts[name] for name in whole]
         self._missing = set(range(len(names)))
 
     @property
     def is_complete(self) -> bool:
-        """Whether every tensor has been written."""
+        """Whether every tensor of *names* has been written."""
         return not self._missing
 
     def put(self, tensors: Mapping[int, Tensor]) -> None:
@@ -58,20 +62,22 @@ class WeightsFile:
             octets[start : start + PIECE_BYTES] = part
 
     def tensors(self) -> Iterator[Tensor]:
-        """Yield all tensors in order, reading one at a time."""
+        """Yield the tensors of *names* in order, reading one at a time."""
         for place, like in enumerate(self._like):
             tensor = torch.empty(like.shape, dtype=like.dtype)
             self.read_into(place, tensor)
             yield tensor
 
 
-def weights_file(names: Sequence[str], tensors: Sequence[Tensor]) -> WeightsFile | None:
-    """Return a file with *tensors*, or None if the format lacks a tensor's dtype."""
+def weights_file(
+    names: Sequence[str], tensors: Sequence[Tensor], others: Mapping[str, Tensor] | None = None
+) -> WeightsFile | None:
+    """Return a file with *tensors* and *others*, or None if the format lacks a tensor's dtype."""
     try:
-        file = WeightsFile(names, tensors)
+        file = WeightsFile(names, tensors, others)
     except KeyError:
         return None
-    file.put(dict(enumerate(tensors)))
+    file.put(dict(enumerate([*tensors, *(others or {}).values()])))
     return file
 
 
@@ -83,21 +89,21 @@ def _octets(tensor: Tensor) -> Tensor:
     return tensor.view(-1).view(torch.uint8)
 
 
-def _header(names: Sequence[str], like: Sequence[Tensor]) -> tuple[bytes, dict[str, int]]:
+def _header(like: Mapping[str, Tensor], names: Sequence[str]) -> tuple[bytes, dict[str, int]]:
     """Return (the bytes before the tensors, the start of each tensor), as safetensors writes them.
 
     The library knows the format's names of dtypes and its order, but writes only tensors in memory.
     So it is called with empty tensors, and the shapes and offsets are filled in here.
     """
-    empty = {name: torch.empty(0, dtype=tensor.dtype) for name, tensor in zip(names, like, strict=True)}
+    empty = {name: torch.empty(0, dtype=tensor.dtype) for name, tensor in like.items()}
     known = safetensors.torch.save(empty, {WEIGHTS_ORDER: json.dumps(list(names))})
     entries = json.loads(known[8 : 8 + int.from_bytes(known[:8], "little")])
-    by_name, end = dict(zip(names, like, strict=True)), 0
+    end = 0
     for name, entry in entries.items():
-        if name in by_name:
-            start, end = end, end + by_name[name].nbytes
-            entry |= {"shape": list(by_name[name].shape), "data_offsets": [start, end]}
+        if name in like:
+            start, end = end, end + like[name].nbytes
+            entry |= {"shape": list(like[name].shape), "data_offsets": [start, end]}
     text = json.dumps(entries, separators=(",", ":"), ensure_ascii=False).encode()
     text += b" " * (-len(text) % 8)
     before = len(text).to_bytes(8, "little") + text
-    return before, {name: len(before) + entries[name]["data_offsets"][0] for name in names}
+    return before, {name: len(before) + entries[name]["data_offsets"][0] for name in like}

@@ -298,6 +298,22 @@ IN_ODD_CASES = [
         "cut: list[str] = []",
         needs=("parts",),
     ),
+    plant(
+        65,
+        "buffers are not kept with the final weights",
+        "simcluster/workloads/weights.py",
+        "others = untrained_state(self._model)\n",
+        "others = dict[str, Tensor]()\n",
+        needs=("running mean",),
+    ),
+    plant(
+        66,
+        "a run begins with the weights of a file, and not with its buffers",
+        "simcluster/workloads/initial/given_weights.py",
+        "in self.tensors(mine):",
+        "in self.tensors(dict(model.named_parameters())):",
+        needs=("running mean",),
+    ),
 ]
 
 PLANTED = [*IN_THE_SIMULATOR, *AT_SERVERS, *AMONG_NEIGHBOURS, *IN_GROUPS, *IN_CHECKPOINTS, *ONCE_THERE, *IN_ODD_CASES]

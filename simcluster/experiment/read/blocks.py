@@ -189,6 +189,8 @@ def _read_workload(reading: DocumentReading, seed: int) -> tuple[Workload | None
     if len(reading.problems) == before and not isinstance(workload, Workload):
         reading.bad(("workload", "path"), f"a function that returns a Workload, not a {type(workload).__name__}")
         return None, block
+    if workload is not None and reading.resumes:
+        workload = workload.with_recipe({"weights": None})
     return workload and workload.named(function.__name__), block
 
 

@@ -86,6 +86,7 @@ def read_experiment(
     faults: Sequence[Mapping[str, Any]] = (),
     home: Home | None = None,
     folder: Path | None = None,
+    resumes: bool = False,
 ) -> Experiment:
     """Return the experiment of *source*: a path, the name of a shipped one, or a mapping of keys.
 
@@ -95,10 +96,12 @@ def read_experiment(
     those in *source*.
 
     *home* returns the directory of the run, for functions without a file. *folder* is the directory
-    of the run that a mapping comes from. Raise UsageError with every problem found.
+    of the run that a mapping comes from. *resumes*: whether the run resumes from a checkpoint, so
+    that it needs no file with initial weights. Raise UsageError with every problem found.
     """
     document, base = _open(source)
     reading = DocumentReading(document, folder or base)
+    reading.resumes = resumes
     options = {"topology": topology, "algorithm": algorithm, "workload": workload, "seed": seed, "backend": backend}
     of_topology = _compute(reading, compute) | _override(reading, options, overrides or {})
     own = reading.document.data.get("faults") or []

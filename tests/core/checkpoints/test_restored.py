@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shutil
+from collections.abc import Callable
 from math import inf
 from pathlib import Path
 from typing import Any
@@ -124,6 +125,36 @@ def test_a_fault_at_a_step_that_happened_does_not_happen_in_the_resumed_run(tmp_
     assert (done["resumed"]["step"], done["weights_sha256"]) == (3, whole["weights_sha256"])
     with pytest.raises(PeerLost):  # a new plan, in which nothing has happened
         simcluster.resume(tmp_path / "planned", overrides={"faults": faults}, report=False)
+
+
+def interrupt_at(step: int) -> Callable[[int, int], None]:
+    def progress(done: int, _: int) -> None:
+        if done >= step:
+            raise KeyboardInterrupt
+
+    return progress
+
+
+@pytest.mark.slow
+def test_a_fault_at_a_step_that_happened_does_not_happen_in_any_later_resumed_run(tmp_path: Path) -> None:
+    whole = simcluster.run(CRASHES, out=tmp_path / "whole", report=False).summary
+    # Attempts begin at steps 0, 3 and 3. The second one fails before it writes a checkpoint.
+    faults = [{"kind": "crash", "node": node, "at_step": step} for node, step in (("n1", 4), ("n2", 5))]
+    out = tmp_path / "run"
+    with pytest.raises(PeerLost, match="n1"):
+        simcluster.run(CRASHES | {"faults": faults}, out=out, report=False)
+    with pytest.raises(PeerLost, match="n2"):
+        simcluster.resume(out, report=False)
+    assert simcluster.resume(out, report=False).summary["weights_sha256"] == whole["weights_sha256"]
+    # A resumed run is interrupted in a new folder, which has a checkpoint of step 3 and no summary.
+    keys = CRASHES | {"faults": faults[:1], "checkpoint": {"every": 1, "keep": 9}}
+    with pytest.raises(PeerLost):
+        simcluster.run(keys, out=tmp_path / "first", report=False)
+    second = tmp_path / "second"
+    with pytest.raises(KeyboardInterrupt):
+        simcluster.resume(tmp_path / "first", step=1, out=second, report=False, progress=interrupt_at(3))
+    assert checkpoints(second)[-1].step < 4
+    assert simcluster.resume(second, report=False).summary["weights_sha256"] == whole["weights_sha256"]
 
 
 def test_a_fault_at_a_step_happens_once_and_a_condition_again() -> None:

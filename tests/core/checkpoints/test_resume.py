@@ -22,7 +22,7 @@ from simcluster.errors import CheckpointError
 from simcluster.experiment.checkpointing import keeping_of, restart_of
 from simcluster.experiment.read.read import read_experiment
 from simcluster.experiment.run import resume
-from tests.support.kept import config, hashes, play, play_on
+from tests.support.kept import MNIST, config, hashes, play, play_on
 from tests.support.root import ROOT
 
 EXACT: list[tuple[str, dict[str, Any]]] = [
@@ -100,6 +100,23 @@ def test_a_model_that_ranks_share_is_put_together_again(algorithm: str, tmp_path
     assert hashes(play_on(tmp_path, 2)) == hashes(whole)
     # Every batch of two ranks of 4 samples was drawn by both, and used once: 4 steps of 8.
     assert whole.extra["samples"] == {"used": 32, "lost": 0, "repeated": 0}
+
+
+@pytest.mark.parametrize(
+    ("algorithm", "backend"), [("pipeline", "sim"), pytest.param("zero", "sockets", marks=pytest.mark.slow)]
+)
+def test_a_run_resumes_without_the_weights_that_it_began_with(algorithm: str, backend: str, tmp_path: Path) -> None:
+    file = tmp_path / "weights.safetensors"
+    model = read_experiment(config("zero")).workload.replica(0, 1, 9, 1)
+    safetensors.torch.save_file(dict(zip(model.names, model.snapshot(), strict=True)), file)
+    experiment = config(algorithm, {**MNIST, "weights": str(file)}, steps=4) | {"topology": mesh(2)}
+    given = {"backend": backend, "overrides": {"checkpoint": {"every": 2}}, "report": False}
+    whole = simcluster.run(experiment, out=tmp_path / "run", **given)
+    file.unlink()
+    rest = simcluster.resume(tmp_path / "run", step=2, out=tmp_path / "rest", report=False)
+    for key in ("weights_sha256", "loss", "accuracy"):
+        assert rest.summary[key] == whole.summary[key], key
+    assert rest.config["workload"] == whole.config["workload"], "it still names the file"
 
 
 @pytest.mark.slow

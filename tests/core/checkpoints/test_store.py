@@ -75,11 +75,12 @@ def test_the_newest_and_the_best_stay_and_nothing_else(tmp_path: Path) -> None:
 def test_what_had_happened_before_a_run_was_resumed_has_happened_after_an_attempt_that_ended_sooner(
     tmp_path: Path,
 ) -> None:
-    into = Gather(Store(tmp_path, "a", keep=2, best=None), CONFIG, 2, happened_s=5.0)
-    for time_s, told_s in ((3.0, 5.0), (7.0, 7.0)):
-        into.attempt_ended(time_s)
+    into = Gather(Store(tmp_path, "a", keep=2, best=None), CONFIG, 2, happened_s=5.0, happened=["first"])
+    for time_s, told_s, told in ((3.0, 5.0, ["first", "second"]), (7.0, 7.0, ["first", "second", "third"])):
+        into.attempt_ended(time_s, told[1:])
         keep(into, int(time_s))
         assert latest(tmp_path).manifest.happened_s == told_s
+        assert latest(tmp_path).manifest.happened == into.summary()["happened"] == told
 
 
 class Killed(BaseException):

@@ -15,7 +15,9 @@ from simcluster_backends.sockets.wire.frame import CONTROL_LIMIT_BYTES
 
 import simcluster
 from simcluster.errors import RunError, UsageError
+from simcluster.experiment import read_experiment
 from simcluster.job import ClusterJob
+from simcluster.lab.verify import running_mean
 from simcluster.paths.spool import IN_MEMORY_BYTES, PIECE_BYTES
 from simcluster.runs.folder import read_safetensors
 from simcluster.workloads.weights import weights_sha256
@@ -90,6 +92,31 @@ def test_the_weights_fit_the_model_they_were_made_by(tmp_path: Path) -> None:
     run = simcluster.run(keys, out=tmp_path / "run", report=False)
     model = torch.nn.Sequential(torch.nn.Flatten(), torch.nn.Linear(784, 8), torch.nn.ReLU(), torch.nn.Linear(8, 10))
     assert [weight.shape for weight in run.weights().values()] == [weight.shape for weight in model.parameters()]
+
+
+NORMED = {"path": f"{running_mean.__file__}:running_mean"}
+WITH_BUFFERS = [
+    ("all_reduce_dp", NORMED),
+    ({"name": "pipeline", "order": [1, 0]}, NORMED),  # the norm is rank 1's, and rank 0 holds its stage alone
+    ({"name": "expert_parallel", "bias_rate": 0.05}, {"name": "mnist_moe", "hidden": 12, "batch_size": 8}),
+]
+
+
+@pytest.mark.parametrize("backend", ["sim", pytest.param("sockets", marks=pytest.mark.slow)])
+@pytest.mark.parametrize(("algorithm", "workload"), WITH_BUFFERS)
+def test_the_loss_of_a_run_is_that_of_its_weights_and_buffers(
+    algorithm: Any, workload: dict[str, Any], backend: str, tmp_path: Path
+) -> None:
+    keys = {"topology": {"generator": "star", "workers": 2}, "algorithm": algorithm, "stop": {"steps": 3}}
+    done = simcluster.run(keys, workload=workload, backend=backend, out=tmp_path / "run", report=False)
+    assert hash_of(done.weights()) == done.summary["weights_sha256"], "buffers are no part of either"
+    bare = tmp_path / "bare.safetensors"
+    safetensors.torch.save_file(done.weights(), bare)
+    for file, has_buffers in ((done.folder, True), (bare, False)):
+        begun = read_experiment({**done.config, "workload": {**workload, "weights": str(file)}})
+        for in_parts in (False, True):
+            replica = begun.workload.replica(0, 2, begun.seed, 1, in_parts=in_parts)
+            assert (replica.evaluate()["loss"] == done.summary["loss"]) is has_buffers
 
 
 def test_weights_larger_than_any_message_reach_the_launcher() -> None:

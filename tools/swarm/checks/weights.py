@@ -9,6 +9,7 @@ import torch
 
 from simcluster.fault_plans.kinds import Join, Restart
 from simcluster.lab.verify.claims import claim_about
+from simcluster.runs.folder import FINAL_PATH
 from simcluster.runs.record import NodeRecord
 from tools.swarm.checks.outcome import Found
 from tools.swarm.hits import Hits
@@ -112,25 +113,18 @@ def _final(played: Played) -> dict[str, torch.Tensor]:
 
 
 def check_judged(played: Played, hits: Hits) -> Found:
-    """Check that the run's loss belongs to its weights. One node provides both."""
+    """Check that the run's loss belongs to its weights and buffers. One node provides both."""
     summary = played.summary
     if played.case.is_normed:
         yield from _normed(played)
-        return
-    if played.case.settings.get("bias_rate"):  # the final weights do not contain the bias, which is a buffer
-        return
-    replica = hits.plan.workload.replica(0, len(summary["nodes"]), hits.plan.seed, steps=1)
-    replica.load(list(_final(played).values()))
-    loss = float(replica.evaluate()["loss"])
+    workload = hits.plan.workload.with_recipe({"weights": str(played.folder / FINAL_PATH)})
+    loss = float(workload.replica(0, len(summary["nodes"]), hits.plan.seed, steps=1).evaluate()["loss"])
     if summary["loss"] != loss and not math.isnan(loss):
         yield "the loss is that of the weights", f"{summary['loss']} in the summary, and the final weights have {loss}"
 
 
 def _normed(played: Played) -> Found:
-    """Check that the running mean is the data's mean.
-
-    The final weights do not contain the running mean, so the check uses the loss.
-    """
+    """Check, by the loss, that the running mean is the data's mean."""
     weights = torch.cat([part.flatten() for part in _final(played).values()])
     squares = float(weights.square().sum())
     if not bool((weights == 1).all()) and squares * OFF + 1 < played.summary["loss"]:
