@@ -66,7 +66,7 @@ class SparseLoCo(Compressor):
         """
         length = min(self.chunk, layout.length)
         k, (whole, rest) = count(self.fraction, length), divmod(layout.length, length)
-        return length, k, whole * k + min(k, rest)
+        return length, k, whole * k + (count(self.fraction, rest) if rest else 0)
 
 
 def _places(offsets: Tensor, length: int, k: int) -> Tensor:

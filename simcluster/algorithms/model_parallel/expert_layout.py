@@ -125,10 +125,9 @@ class ExpertLayout:
 
 def expert_cut(replica: Replica, size: int, settings: Settings) -> None:
     ExpertLayout(replica, 0, size, settings["layout"])
-    load, factor = settings["load"], settings["capacity_factor"]
-    if settings["merge"] and not replica.computes and (load not in (None, "uniform") or (factor or 1) < 1):
-        found = f"true with load {load or 'uniform'} and capacity_factor {factor}, without numerics"
-        raise UsageError("merge", found, "a uniform load and nothing dropped, whose distinct tokens are known")
+    if settings["merge"] and settings["load"] not in (None, "uniform"):
+        expected = "false, or a uniform load, of which it is known how many tokens have several experts on a rank"
+        raise UsageError("merge", f"true with load {settings['load']}", expected)
 
 
 def expert_shares(size: int, settings: Settings) -> StateShares:

@@ -62,12 +62,15 @@ def shares_of(load: Sequence[float] | str | None, experts: int, active: int) -> 
 
 def counts_by(shares: Sequence[float], copies: Sequence[int]) -> Counts:
     """Return each rank's *copies* divided by *shares*: rounded down, and one more each for the
-    largest remainders.
+    largest remainders. Among equal remainders, those come first that follow the last rank's, so that
+    a uniform load is uniform.
     """
     found = np.floor(np.outer(copies, shares) + 1e-9).astype(np.int64)
+    first = 0
     for row, number in zip(found, copies, strict=True):
-        left = np.array(shares) * number - row
-        row[np.argsort(-left, kind="stable")[: number - row.sum()]] += 1
+        left, more = np.roll(np.round(np.array(shares) * number - row, 9), -first), number - int(row.sum())
+        row[(np.argsort(-left, kind="stable")[:more] + first) % len(row)] += 1
+        first = (first + more) % len(row)
     return found
 
 
@@ -79,7 +82,8 @@ def kept_of(counts: Counts, factor: float | None, active: int) -> Counts:
     """
     if factor is None:
         return counts
-    capacity = math.ceil(round(int(counts.sum()) / counts.shape[1] * factor, 9))
+    copies = int(counts.sum())
+    capacity = math.ceil(round(min(copies / counts.shape[1] * factor, copies), 9))
     before = counts.cumsum(axis=0) - counts
     kept: Counts = np.clip(capacity - before, 0, counts)
     return kept

@@ -11,7 +11,7 @@ from __future__ import annotations
 from typing import Annotated
 
 import torch
-from pydantic import Field, NonNegativeFloat, PositiveInt
+from pydantic import Field, PositiveInt
 
 from simcluster.algorithms.facts import Facts, always, by_samples, never
 from simcluster.algorithms.model_parallel.expert_layout import ExpertLayout, ParallelLayout, expert_cut, expert_shares
@@ -25,10 +25,12 @@ from simcluster.collectives import AllReduceSchedule, all_reduce, flatten, subgr
 from simcluster.transport import Transport
 from simcluster.workloads import Replica
 
+FiniteWeight = Annotated[float, Field(ge=0, allow_inf_nan=False)]
+
 
 @Facts(
     phases=expert_phases, shares=expert_shares, cut=expert_cut, whole=never, evenly=by_samples,
-    float64=always, joins=always,
+    float64=never, joins=always,
     stays=lambda _: "each rank holds its experts, divided for this world size",
 )  # fmt: skip
 async def expert_parallel(
@@ -37,9 +39,9 @@ async def expert_parallel(
     *,
     layout: ParallelLayout | None = None,
     capacity_factor: Annotated[float, Field(gt=0, allow_inf_nan=False)] | None = None,
-    balance_loss: NonNegativeFloat = 0.0,
-    z_loss: NonNegativeFloat = 0.0,
-    bias_rate: NonNegativeFloat = 0.0,
+    balance_loss: FiniteWeight = 0.0,
+    z_loss: FiniteWeight = 0.0,
+    bias_rate: FiniteWeight = 0.0,
     load: ExpertLoad = None,
     merge: bool = False,
     schedule: AllReduceSchedule = "ring",

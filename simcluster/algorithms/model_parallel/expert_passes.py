@@ -12,9 +12,10 @@ from simcluster.algorithms.model_parallel.merged_exchange import MergedExchange
 from simcluster.algorithms.model_parallel.routed_tokens import RoutedTokens, kept_index
 from simcluster.algorithms.timed import timed
 from simcluster.collectives import all_gather
+from simcluster.errors import UsageError
 from simcluster.transport import Transport
 from simcluster.workloads import Batch, Replica
-from simcluster.workloads.layers.experts import choose, router_gradient, tally, weigh
+from simcluster.workloads.layers.experts import MOST_COPIES, choose, router_gradient, tally, weigh
 from simcluster.workloads.layers.layers import Layer
 
 
@@ -66,6 +67,8 @@ class ExpertPasses:
         weights = await timed(node, weigh, scores, chosen)
 
         # Count: what fits an expert depends on all ranks' tokens, in rank order, and not on arrival.
+        if chosen.numel() > MOST_COPIES:
+            raise UsageError("batch_size", f"{chosen.numel():,} copies of tokens", f"at most {MOST_COPIES:,} per rank")
         own = await timed(node, tally, scores, chosen)
         everyone = await all_gather(node, own, f"counts/{tag}")
         counts = self._counts(everyone, piece, len(tokens))

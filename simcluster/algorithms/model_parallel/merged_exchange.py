@@ -23,13 +23,17 @@ from simcluster.workloads.layers.experts import (
     weighted_copies,
 )
 
-WAY_BYTES = 16
-"""Size of what tells a rank of a copy: its number and its weight, in float64, which holds both exactly."""
+WAY_BYTES = 8
+"""Size of what tells a rank of a copy: its number and its weight, in float32. See MOST_COPIES."""
 
 
-def merged_tokens(tokens: int, experts: int, active: int, ranks: int) -> int:
-    """Return how many of *tokens* have an expert on one of the *ranks*, if all choices are equally likely."""
-    elsewhere = math.comb(experts - experts // ranks, active) / math.comb(experts, active)
+def merged_tokens(tokens: int, experts: int, active: int, ranks: int, kept: float = 1.0) -> int:
+    """Return how many of *tokens* reach an expert on one of the *ranks*, if all choices are equally
+    likely and each copy is *kept* with this probability.
+    """
+    here = experts // ranks
+    ways = [math.comb(here, j) * math.comb(experts - here, active - j) for j in range(min(here, active) + 1)]
+    elsewhere = sum(number * (1 - kept) ** j for j, number in enumerate(ways)) / math.comb(experts, active)
     return round(tokens * (1 - elsewhere))
 
 
@@ -43,8 +47,8 @@ class MergedExchange(CopyExchange):
         """Send *tokens* to the ranks of their experts; return the copies that come from each rank."""
         leaving = torch.split(routed.index, self.leaving(routed))
         weights = routed.weights.flatten()
-        sent = [self._distinct(routed, copies, len(tokens)) for copies in leaving]
-        ways = [torch.stack([copies.double(), weights[copies].double()]) for copies in leaving]
+        sent = [self._distinct(routed, copies, at) for at, copies in enumerate(leaving)]
+        ways = [torch.stack([copies.to(weights.dtype), weights[copies]]) for copies in leaving]
         told = await all_to_all(self.group, ways, f"ways/{tag}")
         routed.sent = [len(of_rank) for of_rank in sent]
         routed.sums = torch.cat([of_rank * self.group.size + at for at, of_rank in enumerate(sent)])
@@ -90,17 +94,21 @@ class MergedExchange(CopyExchange):
         leaving = await timed(self.node, copied_rows, rows, routed.sums, self.group.size)
         return await all_to_all(self.group, torch.split(leaving, routed.sent), tag)
 
-    def _distinct(self, routed: RoutedTokens, copies: Tensor, tokens: int) -> Tensor:
-        """Return the tokens of *copies*, ascending; without values as many as a uniform load has of *tokens*."""
+    def _distinct(self, routed: RoutedTokens, copies: Tensor, at: int) -> Tensor:
+        """Return the tokens of *copies*, ascending, which go to the rank at *at* in the group; without
+        values as many as a uniform load has.
+        """
         if copies.is_meta:
-            number = merged_tokens(tokens, len(routed.piece.whole.experts), routed.active, self.group.size)
-            return copies.new_empty(number)
+            whole, rank = routed.piece.whole, self.node.rank
+            kept = len(copies) / max(1, int(routed.counts[rank, self.place.own(whole, at)].sum()))
+            experts, tokens = len(whole.experts), len(routed.weights)
+            return copies.new_empty(merged_tokens(tokens, experts, routed.active, self.group.size, kept))
         found: Tensor = torch.unique(copies // routed.active)
         return found
 
     def _arrived(self, routed: RoutedTokens, way: Tensor, number: int) -> ArrivedTokens:
         """Return what is known of the *number* tokens that come from a rank which told their *way*."""
-        copies, weights = way[0].long(), way[1].to(routed.weights.dtype)
+        copies, weights = way[0].long(), way[1]
         like = weights.new_empty(number, routed.active)
         if copies.is_meta:
             return ArrivedTokens(copies, copies, weights, like)

@@ -17,7 +17,7 @@ from simcluster.topology.model.duration import expected_s
 from simcluster.transport import Cost
 from simcluster.workloads.layers import experts as layer
 
-COUNT_BYTES = 16
+COUNT_BYTES = 8
 """Size of what a rank tells all others of each expert: a count, and a sum of probabilities."""
 
 
@@ -39,6 +39,7 @@ class ExpertTimes:
         self._tokens = [output_bytes // NUMBER_BYTES // self._width * n // group.sizes[0] for n in group.sizes]
         shares = shares_of(settings["load"], self._experts, self._active)
         counts = counts_by(shares, [self._active * tokens for tokens in self._tokens])
+        self._counts = counts
         self._kept = kept_of(counts, settings["capacity_factor"], self._active)
         self.compute_s = [0.0] * self._n
         self.sent_bytes = 0
@@ -138,8 +139,8 @@ class ExpertTimes:
             self._round(range(expert), k, size)
 
     def _copies(self, rank: int, place: int) -> int:
-        each = self._experts // self._layout.expert
-        return int(self._kept[rank, place * each : (place + 1) * each].sum())
+        own = self._layout.own(self._layout.wholes[self._number], place)
+        return int(self._kept[rank, own].sum())
 
     def _copies_bytes(self, rank: int, place: int) -> int:
         return NUMBER_BYTES * self._width * self._copies(rank, place)

@@ -56,22 +56,24 @@ class MergedTimes(ExpertTimes):
         )])  # fmt: skip
         self._exchange(self._rows_bytes)
 
-    def _distinct(self, rank: int) -> int:
-        return merged_tokens(self._tokens[rank], self._experts, self._active, self._layout.expert)
+    def _distinct(self, rank: int, place: int) -> int:
+        own = self._layout.own(self._layout.wholes[self._number], place)
+        kept = self._copies(rank, place) / max(1, int(self._counts[rank, own].sum()))
+        return merged_tokens(self._tokens[rank], self._experts, self._active, self._layout.expert, kept)
 
     def _rows_bytes(self, rank: int, place: int) -> int:
-        return NUMBER_BYTES * self._width * self._distinct(rank)
+        return NUMBER_BYTES * self._width * self._distinct(rank, place)
 
     def _sums(self, rank: int) -> tuple[torch.Tensor, ...]:
         """Return (the rows, their places, the table) of the sums that come back to *rank*."""
         ranks = self._layout.expert
-        number = ranks * self._distinct(rank)
+        number = sum(self._distinct(rank, place) for place in range(ranks))
         places = numbers(number, dtype=torch.int64)
         return numbers(number, self._width), places, numbers(self._tokens[rank], ranks)
 
     def _of_sources(self, cost: Callable[[int, int], Cost]) -> None:
         """Work by *cost* (tokens, copies) for what came from each rank of the group."""
         self._work(lambda rank: [
-            cost(self._distinct(source), self._copies(source, rank % self._layout.expert))
-            for source in self._layout.at(rank).group
+            cost(self._distinct(source, at), self._copies(source, at))
+            for at in [rank % self._layout.expert] for source in self._layout.at(rank).group
         ])  # fmt: skip

@@ -7,6 +7,9 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor, nn
 
+MOST_COPIES = 2**24
+"""The most copies of the tokens of a rank's batch in a layer, since their numbers travel in float32."""
+
 
 class ExpertLayer(nn.Module):
     """Add to each token the outputs of *active* of the *experts* for the normalised token, weighted
@@ -64,11 +67,12 @@ def counts_of(chosen: Tensor, experts: int) -> list[int]:
 
 def tally(scores: Tensor, chosen: Tensor) -> Tensor:
     """Return the number of tokens that chose each expert, then the sum of each expert's
-    probabilities, in one vector of float64.
+    probabilities, in one vector. It holds counts up to MOST_COPIES exactly.
     """
-    number = torch.zeros(scores.shape[1], dtype=torch.float64, device=scores.device)
-    number = number.index_add(0, chosen.flatten(), torch.ones_like(chosen.flatten(), dtype=torch.float64))
-    return torch.cat([number, _wide(scores).softmax(1).sum(0, dtype=torch.float64)])
+    probabilities = _wide(scores).softmax(1)
+    number = probabilities.new_zeros(scores.shape[1])
+    number = number.index_add(0, chosen.flatten(), probabilities.new_ones(chosen.numel()))
+    return torch.cat([number, probabilities.sum(0)])
 
 
 def even_counts(copies: int, experts: int) -> list[int]:

@@ -19,10 +19,9 @@ from tests.core.algorithms.trained import SEED, WORKLOAD, train
 def sent_by_hand(vector: Tensor, fraction: float, chunk: int, bits: int) -> Tensor:
     """The algorithm's line for one vector: in every chunk the largest, rounded to 2^bits levels of its largest one."""
     found = torch.zeros_like(vector)
-    k = math.ceil(min(chunk, len(vector)) * fraction)
     for start in range(0, len(vector), chunk):
         piece = vector[start : start + chunk]
-        places = piece.abs().topk(min(k, len(piece))).indices
+        places = piece.abs().topk(math.ceil(len(piece) * fraction)).indices
         scale = piece[places].abs().max()
         steps = 2**bits - 1
         codes = ((piece[places] / scale + 1) / 2 * steps).round()
@@ -43,8 +42,8 @@ def test_what_arrives_is_the_largest_of_each_chunk(
     parts = codec.encode([vector])
     torch.testing.assert_close(codec.decode(parts)[0], sent_by_hand(vector, fraction, chunk, bits))
     whole, rest = divmod(length, min(chunk, length))
-    k = math.ceil(min(chunk, length) * fraction)
-    sent, chunks = whole * k + min(k, rest), math.ceil(length / chunk)
+    sent = whole * math.ceil(min(chunk, length) * fraction) + math.ceil(rest * fraction)
+    chunks = math.ceil(length / chunk)
     assert sum(part.nbytes for part in parts) == math.ceil(sent * bits / 8) + 2 * sent + 8 * chunks
 
 

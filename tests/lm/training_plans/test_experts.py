@@ -34,7 +34,7 @@ CASES: list[tuple[list[dict[str, str]], dict[str, Any], Any]] = [
     ([FAST] * 4, {"layout": {"data": 2, "expert": 2}}, 2),
     ([FAST, SLOW, FAST, FAST], {"load": "zipf(0.5)", "capacity_factor": 1.0}, 2),
     ([FAST, SLOW], {"load": [1, 1, 1, 1, 2, 2, 4, 4], "balance_loss": 0.1}, {"n0": 3, "n1": 1}),
-    ([FAST, SLOW, FAST, FAST], {"merge": True, "layout": {"data": 2, "expert": 2}}, 2),
+    ([FAST, SLOW, FAST, FAST], {"merge": True, "layout": {"data": 2, "expert": 2}, "capacity_factor": 0.7}, 3),
 ]
 
 

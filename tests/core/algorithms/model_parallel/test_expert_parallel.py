@@ -105,17 +105,17 @@ def test_a_random_router_drops_the_binomials_excess(experts: int, tokens: int, f
     assert np.mean(dropped) == pytest.approx(share, abs=4 * np.std(dropped) / 4000**0.5)
 
 
-@pytest.mark.parametrize(("merge", "exchanges", "rows", "ways"), [(False, 4, 8, 0), (True, 6, 6, 8 * (2 * 8 + 4))])
+@pytest.mark.parametrize(("merge", "exchanges", "rows", "ways"), [(False, 4, 8, 0), (True, 6, 6, 8 * (2 * 4 + 4))])
 def test_the_wire_carries_what_the_exchanges_must(merge: bool, exchanges: int, rows: int, ways: int) -> None:
     # Rank 0 of 2, a step without gathering: 8 tokens x 2 copies, of which 3 of 6 experts are away: 8 copies of 12
     # floats four times; counts and probabilities of 6 experts; a ring's 2 (n-1)/n of the replicated gradients.
     # Merged, 1 - C(3, 2) / C(6, 2) = 4/5 of the tokens have an expert there: 6 rows four times; of each copy, its
-    # number and its weight in float64, and a gradient in float32.
+    # number, its weight and a gradient.
     _, two = well(MOE, star(2), 2, numerics="none", merge=merge)
     _, three = well(MOE, star(2), 3, numerics="none", merge=merge)
     sent, messages = (getattr(three[0], key) - getattr(two[0], key) for key in ("bytes_sent", "messages_sent"))
     replicated = 785 * 12 + 2 * 12 + 12 * 6 + 13 * 10
-    body = 4 * (rows * 12 * 4) + ways + 2 * 6 * 8 + 4 * replicated
+    body = 4 * (rows * 12 * 4) + ways + 2 * 6 * 4 + 4 * replicated
     assert messages == exchanges + 1 + 2
     assert 0 < sent - body < 100 * messages
 
@@ -126,6 +126,12 @@ def test_the_wire_carries_what_the_exchanges_must(merge: bool, exchanges: int, r
 def test_merged_tokens_are_those_of_distinct_ranks(experts: int, active: int, ranks: int, copies: float) -> None:
     # n (1 - C(E - E/n, k) / C(E, k)) ranks per token.
     assert ranks * merged_tokens(10**9, experts, active, ranks) / 10**9 == pytest.approx(copies, abs=1e-6)
+
+
+def test_of_merged_tokens_those_are_lost_whose_copies_are_all_dropped() -> None:
+    # Of 6 experts in threes, 3 of 15 pairs have both here, 9 have one: 1 - 3/15 - 9/15 / 2 - 3/15 / 4 at a half kept.
+    assert merged_tokens(1000, 6, 2, 2, 0.5) == 450
+    assert merged_tokens(1000, 6, 2, 2, 0.0) == 0
 
 
 def test_merged_sums_of_three_experts_are_by_rank() -> None:
@@ -201,6 +207,14 @@ def test_a_load_is_divided_by_largest_remainders() -> None:
     assert shares_of("zipf(1)", 2, 1) == pytest.approx([2 / 3, 1 / 3])
 
 
+def test_a_uniform_load_is_uniform_over_all_ranks() -> None:
+    # 4 ranks with 5 x 2 copies for 8 experts: 40 copies, 5 for each, so nothing is dropped.
+    counts = counts_by(shares_of("uniform", 8, 2), [10] * 4)
+    assert counts.sum(axis=0).tolist() == [5] * 8
+    assert kept_of(counts, 1.0, 2).sum() == 40
+    assert kept_of(counts, 1e19, 2).sum() == 40
+
+
 @pytest.mark.parametrize(
     ("settings", "size", "problem"),
     [
@@ -225,7 +239,7 @@ def test_what_does_not_fit_is_refused_with_what_would(settings: dict[str, Any], 
         ({"algorithm.load": "zipf(99)", "numerics": "none"}, "zipf(s) with s from 0 to 10"),
         (
             {"algorithm.merge": True, "algorithm.load": "zipf(1)", "numerics": "none"},
-            "algorithm.merge (set by overrides): found true with load zipf(1) and capacity_factor None",
+            "algorithm.merge (set by overrides): found true with load zipf(1), expected false, or a uniform load",
         ),
         ({"workload": "mnist_mlp"}, "workload (set by overrides): found layers Linear, Sequential, expected a layer"),
     ],
