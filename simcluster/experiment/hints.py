@@ -43,7 +43,7 @@ MOST_WORKERS = 32
 """With more workers no hints are computed: that would take too long."""
 
 STEPS = 10
-"""Limit on the steps that are simulated with another setting."""
+"""Limit on the steps that are simulated with another setting, up to a whole round of local steps."""
 
 
 class Suggestion(NamedTuple):
@@ -92,7 +92,7 @@ def _of_order(plan: Experiment) -> Iterator[Suggestion]:
 def _of_batches(plan: Experiment, record: RunRecord, steps: int) -> Iterator[Suggestion]:
     """Suggest batch sizes by speed if they would be faster than equal ones.
 
-    Nothing is computed unless the work of the slowest node takes most of a step.
+    Nothing is computed unless the work of the slowest node takes half of a step.
     """
     facts, names = facts_of(plan.algorithm), plan.topology.workers
     if facts.places is not None or facts.evenly(plan.algorithm_settings) or not _can_try(plan):
@@ -103,7 +103,7 @@ def _of_batches(plan: Experiment, record: RunRecord, steps: int) -> Iterator[Sug
     slowest_s = max(works_s)
     if not isinstance(plan.document["workload"].get("batch_size"), int):
         return
-    if not step_s / FAR <= slowest_s <= step_s or slowest_s * len(works_s) < FAR * sum(works_s):
+    if not step_s / 2 <= slowest_s <= step_s or slowest_s * len(works_s) < FAR * sum(works_s):
         return
     replica = a_replica(plan.workload, len(names), plan.steps, "none")
     if replica is None:
@@ -116,7 +116,7 @@ def _of_batches(plan: Experiment, record: RunRecord, steps: int) -> Iterator[Sug
 
 
 def _of_schedule(plan: Experiment, record: RunRecord, steps: int) -> Iterator[Suggestion]:
-    """Suggest the schedule of the all-reduce with the fastest first step.
+    """Suggest the schedule of the all-reduce with the fastest first round.
 
     Nothing is simulated unless the nodes mostly wait for messages.
     """
@@ -128,10 +128,15 @@ def _of_schedule(plan: Experiment, record: RunRecord, steps: int) -> Iterator[Su
     if not names or busiest_s * FAR > record.elapsed_s or not _can_try(plan):
         return
     key = "algorithm.schedule"
-    found = [Suggestion(key, name, _simulated_s(plan, key, name, 1)) for name in names]
+    found = [Suggestion(key, name, _simulated_s(plan, key, name, min(steps, _round(plan)))) for name in names]
     best = min(found, key=lambda each: each.step_s)
     if best.step_s * FAR_OF_SCHEDULES <= record.elapsed_s / steps:
         yield best
+
+
+def _round(plan: Experiment) -> int:
+    """Return the number of steps from one exchange to the next."""
+    return int(plan.algorithm_settings.get("interval", 1))
 
 
 def _can_try(plan: Experiment) -> bool:
@@ -149,7 +154,7 @@ def _line(plan: Experiment, found: Suggestion, now_s: float, steps: int) -> str:
     """
     then_s, about = found.step_s, "about "
     if then_s * FAR <= now_s and _can_try(plan):
-        few = min(steps, STEPS)
+        few = min(steps, -(-STEPS // _round(plan)) * _round(plan))
         then_s, about = _simulated_s(plan, found.key, found.value, few), "about " if few < steps else ""
     if then_s * FAR > now_s:
         return ""
