@@ -33,6 +33,7 @@ def test_a_new_thread_begins_with_as_many_as_the_machine_has(numbers: dict[str, 
     assert numbers["a new thread"] == 3
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("kind", "expected"),
     [

@@ -55,6 +55,7 @@ def test_one_request_is_faster_on_one_process_of_a_machine_than_on_several() -> 
     assert rank(ClusterModelCosts(apart, SMOL, LENGTHS), 1).placements[0].kind == "tensor"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", ["alone", "tensor"])
 def test_the_simulator_and_the_plan_agree_on_a_shared_machine(kind: str) -> None:
     cluster = load("this-machine")

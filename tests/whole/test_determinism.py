@@ -76,6 +76,7 @@ def test_two_processes_agree_to_the_bit_and_another_seed_does_not(name: str, fou
         assert first[key] != other[key], key
 
 
+@pytest.mark.slow
 def test_the_same_seed_and_fault_plan_give_the_same_trace_and_another_seed_does_not(found: Any) -> None:
     first, second, other = (summaries["faults"] for summaries in found)
     for key in ("trace_sha256", "weights_sha256", "elapsed_s", "bytes_sent", "faults"):

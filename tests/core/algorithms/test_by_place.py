@@ -77,6 +77,7 @@ def test_a_rank_with_a_slow_link_sums_less_for_others(tmp_path: Path) -> None:
     assert given.summary["messages_sent"] == 6 * 2 * 3 * (15 + 16 + 15)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", [pytest.param(name, marks=SLOW if name != "diloco" else ()) for name in SUMMING])
 def test_after_a_loss_the_sites_are_those_of_the_living(name: str, tmp_path: Path) -> None:
     crash = {"kind": "crash", "node": "n3", "at": "50 ms"}

@@ -72,6 +72,7 @@ def test_it_ends_with_the_weights_of_the_cpu(name: str, stand_in: torch.device) 
     assert copies.down
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ALGORITHMS)
 def test_clipped_with_adamw(name: str, stand_in: torch.device) -> None:
     small = mnist_moe(hidden=8, optimizer="adamw", learning_rate=0.01, clip_norm=0.5)

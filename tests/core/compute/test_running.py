@@ -53,6 +53,7 @@ def test_a_server_takes_the_statistics_of_its_workers(algorithm: str, tmp_path: 
     assert distance(run(tmp_path / "run", algorithm)) < running_mean.SPREAD * 0.5
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("algorithm", ["sync_ps", "all_reduce_dp", "d_psgd"])
 def test_real_nodes_end_with_the_simulators_statistics_and_bytes(algorithm: str, tmp_path: Path) -> None:
     sim, sockets = (

@@ -95,7 +95,7 @@ def test_a_faster_schedule_is_offered_where_the_network_decides(tmp_path: Path) 
         ((0.01, 1, 1), {"algorithm": {"name": "pipeline", "order": ["n0", "n1"]}}),
         ((0.1, 0.1, 0.1), {"algorithm": {"name": "all_reduce_dp"}}),
         ((0.08, 0.1, 0.1), {"algorithm": {"name": "all_reduce_dp"}}),
-        ((100, 1000, 1000), {"algorithm": {"name": "all_reduce_dp"}}),
+        ((300, 1000, 1000), {"algorithm": {"name": "all_reduce_dp"}}),
         ((0.01, 0.1, 0.1), {"algorithm": {"name": "edp", "server_trains": False}}),
     ],
     ids=["equal nodes", "an order is given", "equal batches fit", "not far", "the network decides", "no weighing"],

@@ -64,6 +64,7 @@ def script(text: str, tmp_path: Path) -> Path:
     return tmp_path / "script.py"
 
 
+@pytest.mark.slow
 def test_a_restart_begins_at_the_scripts_own_checkpoint_as_under_torchrun(tmp_path: Path) -> None:
     run = run_script(script(ELASTIC, tmp_path), tmp_path / "run", pair(), faults=CRASH, options={"max_restarts": 1})
     assert [line for line in printed(tmp_path / "run", "b") if line.startswith("from")] == ["from 0 0 1", "from 8 1 1"]

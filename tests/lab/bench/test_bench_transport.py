@@ -31,6 +31,7 @@ def test_every_operation_of_every_size_has_both_times(rows: list[dict[str, Any]]
     assert all(row["ours_s"] > 0 and row["gloo_s"] > 0 for row in rows)
 
 
+@pytest.mark.slow
 def test_the_ratio_is_that_of_the_medians(rows: list[dict[str, Any]]) -> None:
     for row in rows:
         assert row["ratio"] == pytest.approx(row["ours_s"] / row["gloo_s"])

@@ -69,6 +69,7 @@ def test_a_distribution_counts_every_value_and_shows_a_single_one() -> None:
     assert "same" not in drawn
 
 
+@pytest.mark.slow
 def test_a_report_of_1024_nodes_is_small(page: str) -> None:
     assert len(without_plotly(page).encode()) < 1_500_000
 

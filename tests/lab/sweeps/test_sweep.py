@@ -146,6 +146,7 @@ def note_garbage(document: Any, folder: str, options: Any) -> None:
     Path(folder).write_text(str(gc.isenabled()))
 
 
+@pytest.mark.slow
 def test_a_worker_searches_for_garbage(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("simcluster.lab.sweeps.engines.run_point", note_garbage)
     with engine("local", 2, tmp_path) as run_all:

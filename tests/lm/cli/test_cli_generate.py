@@ -84,6 +84,7 @@ def test_what_a_device_lacks_for_a_forecast_is_said_next_to_it(command: Any, mod
     assert "times: without" not in command("generate", "smolcluster", *words[2:], "alone")[2]
 
 
+@pytest.mark.slow
 def test_times_alone_need_no_weights(command: Any) -> None:
     words = (
         "generate",

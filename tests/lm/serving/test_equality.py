@@ -106,12 +106,14 @@ def expected_by_rules(model: str, expected: Any) -> dict[str, tuple[int, ...]]:
     return found
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", LAYOUTS)
 def test_sampling_rules_give_the_same_tokens_in_every_placement(name: str, model: str, expected_by_rules: Any) -> None:
     for limits in ({}, {"guesses": 4}, {"batches": 3} if name == "three stages" else {"blocks": 6}):
         assert tokens_of(answered(model, LAYOUTS[name], ruled(requests()), **limits)) == expected_by_rules
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["three stages", "two shards", "one prefills"])
 def test_real_processes_give_the_same_tokens_by_sampling_rules(name: str, model: str, expected_by_rules: Any) -> None:
     plain = requests(Sampling())[1:2]
@@ -174,6 +176,7 @@ def test_guesses_save_passes_and_change_no_token(name: str, sampling: Sampling, 
         assert times_s[-1] < plain.answers["0"].times_s[-1]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["three stages", "two shards", "one prefills"])
 def test_real_processes_with_guesses_give_the_same_tokens(name: str, model: str) -> None:
     given = requests(Sampling())

@@ -84,6 +84,7 @@ def expected(model: str) -> dict[str, tuple[int, ...]]:
     return tokens_of(found)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("guesses", [0, 4])
 @pytest.mark.parametrize("name", LAYOUTS)
 def test_every_placement_gives_the_same_json(name: str, guesses: int, model: str, expected: Any) -> None:
@@ -106,6 +107,7 @@ def test_real_processes_give_the_same_json(name: str, model: str, expected: Any)
     assert tokens_of(answered(model, name, requests(model), "sockets")) == expected
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["pipeline", "one prefills"])
 def test_rules_may_be_longer_than_the_header_of_a_message(name: str, model: str) -> None:
     """A header has at most 64 KiB; this grammar takes more."""

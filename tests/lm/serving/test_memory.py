@@ -42,6 +42,7 @@ async def blocks_left(front: RequestBroker) -> int:
     return sys.getallocatedblocks() - before
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("placement", "nodes"), [("pipeline", 3), ("replicas", 2)])
 def test_a_request_leaves_nothing_in_a_server_and_its_simulated_nodes(
     placement: str, nodes: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch

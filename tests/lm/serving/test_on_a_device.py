@@ -31,6 +31,7 @@ REQUESTS = (
 )
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("kind", "precision"), [("llama", "f32"), ("gemma2", "f32"), ("qwen2", "int8"), ("qwen3_moe", "int8")]
 )

@@ -39,7 +39,9 @@ CASES: list[tuple[list[dict[str, str]], dict[str, Any], Any]] = [
 
 
 @pytest.mark.parametrize(
-    ("devices", "settings", "batch"), CASES, ids=["all", "two by two", "zipf", "unequal", "merged"]
+    ("devices", "settings", "batch"),
+    [*(pytest.param(*case, marks=pytest.mark.slow) for case in CASES[:3]), *CASES[3:]],
+    ids=["all", "two by two", "zipf", "unequal", "merged"],
 )
 def test_a_step_takes_the_time_and_bytes_of_the_timing_only_run(
     devices: list[dict[str, str]], settings: dict[str, Any], batch: Any, tmp_path: Any, monkeypatch: Any

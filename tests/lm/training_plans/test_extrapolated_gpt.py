@@ -77,6 +77,7 @@ def test_parameters_and_parts_are_those_of_the_whole_model(kind: str) -> None:
         assert (a.state_bytes, a.scratch_bytes) == (b.state_bytes, b.scratch_bytes), places
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("in_parts", [True, False])
 @pytest.mark.parametrize(

@@ -79,6 +79,7 @@ class Stranger:
                 return
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("loop", ["asyncio", "uvloop"])
 @pytest.mark.parametrize("stage", ["tcp", "half a hello", "hello", "tls", "wrong words"])
 def test_of_a_crowd_that_says_nothing_more_nobody_stays(

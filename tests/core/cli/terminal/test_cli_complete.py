@@ -30,7 +30,7 @@ def completed(incomplete: str, **params: Any) -> list[str]:
     ("incomplete", "expected"),
     [
         ("stop.s", ["stop.steps=", "stop.steps=..."]),
-        ("stop.", ["stop.steps=", "stop.epochs=", "stop.time="]),
+        ("stop.", ["stop.steps=", "stop.epochs=", "stop.patience=", "stop.time="]),
         ("algorithm.pu", ["algorithm.pull_interval=", "algorithm.pull_interval=..."]),
         ("workload.hi", ["workload.hidden=", "workload.hidden=..."]),
         ("topology.nodes.pi4.str", ["topology.nodes.pi4.straggler=", "topology.nodes.pi4.straggler=..."]),
