@@ -85,7 +85,10 @@ def flows(
     seed: NetworkSeed = 0,
     as_json: Json = False,
 ) -> None:
-    """Time plain flows over a topology, and print when each arrives."""
+    """Time plain flows over a topology, and print when each arrives.
+
+    As in SimGrid, a flow first waits for its latency, and then its bytes compete for the bandwidth of that time.
+    """
     from simcluster.topology import load
     from simcluster.topology.plain_flows import read_flows
 

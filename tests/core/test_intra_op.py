@@ -54,10 +54,12 @@ def test_whatever_computes_has_one_thread_from_its_first_kernel_on(
     assert numbers[kind] == expected
 
 
+@pytest.mark.slow
 def test_a_number_that_another_thread_sets_meanwhile_is_not_taken_over(numbers: dict[str, Any]) -> None:
     assert numbers["another thread's number"] == 1
 
 
+@pytest.mark.slow
 def test_callers_have_their_own_number_again_though_runs_in_two_threads_overlapped(numbers: dict[str, Any]) -> None:
     before, *after = numbers["restored"]
     assert after == [before] * 3

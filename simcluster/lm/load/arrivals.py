@@ -9,6 +9,7 @@ from typing import Final
 
 import numpy as np
 
+from simcluster.errors import UsageError
 from simcluster.lm.load.lengths import Length
 from simcluster.rng import numpy_stream
 
@@ -51,7 +52,13 @@ def offered(
 
 
 def at_rate(requests: Sequence[OfferedRequest], rate_per_s: float) -> list[OfferedRequest]:
-    """Return *requests* with all intervals scaled by one factor, to a mean of 1 / rate."""
+    """Return *requests* with all intervals scaled by one factor, to a mean of 1 / rate.
+
+    Raise UsageError if all of several arrive at once.
+    """
     span_s = requests[-1].arrival_s
+    if len(requests) > 1 and not span_s > 0:
+        expected = f"none: all {len(requests):,} requests of the trace arrive at once"
+        raise UsageError("--rate", f"{rate_per_s:g}", expected)
     factor = (len(requests) - 1) / (rate_per_s * span_s) if span_s > 0 else 1.0
     return [replace(one, arrival_s=one.arrival_s * factor) for one in requests]

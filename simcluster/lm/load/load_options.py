@@ -67,6 +67,10 @@ class LoadOptions:
             ("--burstiness", f"{self.burstiness:g}", "a number from 0.001 to 1,000", 1e-3 <= self.burstiness <= 1e3),
             ("--burstiness", f"{self.burstiness:g}", "none with --trace, which has its own arrivals",
              self.trace is None or self.burstiness == 1.0),
+            ("--prompt-tokens", self.prompt_tokens, "none with --trace, which has its own lengths",
+             self.trace is None or self.prompt_tokens == LoadOptions.prompt_tokens),
+            ("--output-tokens", self.output_tokens, "none with --trace, which has its own lengths",
+             self.trace is None or self.output_tokens == LoadOptions.output_tokens),
             ("--seed", f"{self.seed}", "a whole number from 0 to 2**63 - 1", 0 <= self.seed < 2**63),
         )  # fmt: skip
         return [Problem(flag, found, expected) for flag, found, expected, is_well in checks if not is_well]

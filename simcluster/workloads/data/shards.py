@@ -28,6 +28,9 @@ def shards_for(
     """
     unit = math.gcd(*batches)
     units = [samples // unit for samples in batches]
+    if len(batches) < len(targets) < sum(units):
+        found = f"{sum(batches)} samples on {len(batches)} ranks together"
+        raise UsageError("batch_size", found, f"at most {len(targets)}, the training samples")
     dealt = partition(targets, sum(units), rng=rng)
     if len(dealt) != sum(units):
         raise UsageError("partition", f"{len(dealt)} shards", f"{sum(units)}, one per rank")

@@ -40,6 +40,15 @@ def test_a_trace_keeps_its_times_and_a_rate_scales_them(trace: Path) -> None:
     assert [one.prompt_tokens for one in scaled] == [1, 2, 3, 4, 5]
 
 
+def test_a_trace_has_its_own_lengths_and_a_rate_needs_times(trace: Path) -> None:
+    with pytest.raises(UsageError) as error:
+        LoadOptions(None, prompt_tokens="5", output_tokens="6", trace=trace).offered()
+    assert [problem.key for problem in error.value.problems] == ["--prompt-tokens", "--output-tokens"]
+    trace.write_text("Timestamp,Request tokens,Response tokens\n3,1,5\n3,1,5\n")
+    with pytest.raises(UsageError, match="--rate: found 2, expected none: all 2 requests of the trace arrive at once"):
+        LoadOptions(2.0, trace=trace).offered()
+
+
 def test_what_was_asked_is_json_without_infinity(trace: Path) -> None:
     assert json.loads(json.dumps(LoadOptions(math.inf).to_dict(), allow_nan=False))["rate"] == "inf"
     found = LoadOptions(None, trace=trace).to_dict()
