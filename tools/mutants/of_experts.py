@@ -24,7 +24,7 @@ OF_EXPERTS = [
     ),
     Mutant(
         "", "the capacity of an expert from this rank's tokens, not from all ranks'", EXPERT_LOAD,
-        "int(counts.sum()) / counts.shape[1] * factor", "int(counts.sum()) / counts.size * factor",
+        "copies / counts.shape[1] * factor", "copies / counts.size * factor",
         "expert_parallel", "one process", more=("counts.cumsum(axis=0) - counts", "0 * counts"),
     ),
     Mutant(
