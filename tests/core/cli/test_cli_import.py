@@ -28,6 +28,14 @@ def test_import_writes_yaml_that_says_where_each_number_comes_from(command: Any,
     assert load(out) == load(tmp_path / "net.gml", device="raspberry-pi-5", latency="3 ms")
 
 
+@pytest.mark.parametrize("label", ["1e3", "0o17", "0x1F", "007", "null", "yes", "1_000", "12e03"])
+def test_import_writes_names_that_are_read_as_the_same_text(label: str, command: Any, tmp_path: Path) -> None:
+    (tmp_path / "net.gml").write_text(GML.replace("Rio", label))
+    out = tmp_path / "net.yaml"
+    assert command("import", str(tmp_path / "net.gml"), *OPTIONS, "--out", str(out))[0] == 0
+    assert load(out).workers == ["Sao_Paulo", label]
+
+
 def test_import_of_a_file_that_lacks_numbers_writes_nothing(command: Any, tmp_path: Path) -> None:
     (tmp_path / "net.gml").write_text(GML)
     out = tmp_path / "net.yaml"

@@ -10,6 +10,7 @@ from typing import Any
 import yaml
 
 from simcluster.documents.yaml import Document
+from simcluster.documents.yaml_build import resolve
 from simcluster.topology.read.defaults import as_overrides, fill
 from simcluster.topology.read.formats.cluster import ForeignCluster, printable
 
@@ -27,7 +28,7 @@ def imported_text(found: ForeignCluster, path: Path) -> tuple[str, Document]:
     head = {key: value for key, value in data.items() if key not in ("nodes", "links", "routes")}
     lines = [f"# Written by `simcluster import` from {printable(path.name)}."]
     lines += [f"# {printable(warning)}" for warning in found.warnings]
-    lines += yaml.safe_dump(head, sort_keys=False, allow_unicode=True, width=110).splitlines() if head else []
+    lines += _yaml(head, width=110).splitlines() if head else []
     lines.append("nodes:")
     for name, keys in data["nodes"].items():
         lines.append(f"  {_flow(name)}: {_flow(keys)}{_origin(found.origins.get(name, ''), keys, given[name])}")
@@ -50,5 +51,24 @@ def _origin(origin: str, keys: Mapping[str, Any], before: set[str]) -> str:
 
 
 def _flow(value: Any) -> str:
-    text = yaml.safe_dump(value, default_flow_style=True, sort_keys=False, allow_unicode=True, width=math.inf)
-    return text.removesuffix("...\n").strip()
+    return _yaml(value, default_flow_style=True, width=math.inf).removesuffix("...\n").strip()
+
+
+class _Dumper(yaml.SafeDumper):
+    """PyYAML's dumper, which also quotes text that YAML 1.2, unlike PyYAML, reads as a number: 1e3."""
+
+
+def _text(dumper: yaml.SafeDumper, text: str) -> yaml.ScalarNode:
+    try:
+        style = None if resolve(text) == text else "'"
+    except ValueError:  # a number that is too long
+        style = "'"
+    return dumper.represent_scalar("tag:yaml.org,2002:str", text, style)
+
+
+_Dumper.add_representer(str, _text)
+
+
+def _yaml(value: Any, **layout: Any) -> str:
+    text: str = yaml.dump(value, Dumper=_Dumper, sort_keys=False, allow_unicode=True, **layout)
+    return text
