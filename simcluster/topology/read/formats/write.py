@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import os
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -15,10 +16,10 @@ from simcluster.topology.read.defaults import as_overrides, fill
 from simcluster.topology.read.formats.cluster import ForeignCluster, printable
 
 
-def imported_text(found: ForeignCluster, path: Path) -> tuple[str, Document]:
+def imported_text(found: ForeignCluster, path: Path, folder: Path) -> tuple[str, Document]:
     """Return (YAML of the cluster *found* in the file at *path*, its document).
 
-    The defaults are those of `defaults_for_files`.
+    In the YAML, the paths of traces are relative to *folder*. The defaults are those of `defaults_for_files`.
     """
     document = Document(found.document(), str(path))
     given = {name: set(keys) for name, keys in found.nodes.items()}
@@ -30,10 +31,10 @@ def imported_text(found: ForeignCluster, path: Path) -> tuple[str, Document]:
     lines += [f"# {printable(warning)}" for warning in found.warnings]
     lines += _yaml(head, width=110).splitlines() if head else []
     lines.append("nodes:")
-    for name, keys in data["nodes"].items():
+    for name, keys in _moved(data["nodes"], path.parent, folder).items():
         lines.append(f"  {_flow(name)}: {_flow(keys)}{_origin(found.origins.get(name, ''), keys, given[name])}")
     lines.append("links:" if data["links"] else "links: []")
-    for index, keys in enumerate(data["links"]):
+    for index, keys in enumerate(_moved(data["links"], path.parent, folder)):
         lines.append(f"  - {_flow(keys)}{_origin(found.origins.get(index, ''), keys, joined[index])}")
     if data.get("routes"):
         lines += ["routes:", *(f"  - {_flow(route)}" for route in data["routes"])]
@@ -48,6 +49,18 @@ def _origin(origin: str, keys: Mapping[str, Any], before: set[str]) -> str:
         *(["from the command: " + ", ".join(options)] if options else []),
     ]
     return f"  # {'; '.join(words)}" if words else ""
+
+
+def _moved(value: Any, before: Path, after: Path) -> Any:
+    """Return *value*, in which the path of each `file` is relative to *after* instead of *before*."""
+    if isinstance(value, list):
+        return [_moved(one, before, after) for one in value]
+    if not isinstance(value, dict):
+        return value
+    made = {key: _moved(one, before, after) for key, one in value.items()}
+    if isinstance(file := made.get("file"), str) and not Path(file).is_absolute():
+        made["file"] = os.path.relpath(before.resolve() / file, after.resolve())
+    return made
 
 
 def _flow(value: Any) -> str:
