@@ -178,6 +178,20 @@ def test_ranges_of_an_inventory_are_of_numbers_or_letters(tmp_path: Path) -> Non
     assert len(made(tmp_path, "hosts", first_example).workers) == 3
 
 
+@pytest.mark.parametrize(
+    ("file", "text", "part"),
+    [
+        ("hosts", "n9 slots=1\nnode[5-3] slots=1\n", "5-3"),
+        ("topology.conf", "SwitchName=s Nodes=n[5-3],n9\n", "5-3"),
+        ("inventory.ini", "[pis]\np[5:3]\nq\n", "5:3"),
+        ("inventory.ini", "[pis]\np[c:a]\nq\n", "c:a"),
+        ("p.xml", '<platform><cluster id="c" radical="0-3,9-5" speed="1f" bw="1Bps"/></platform>', "9-5"),
+    ],
+)
+def test_a_range_that_runs_backward_drops_no_host_in_silence(file: str, text: str, part: str, tmp_path: Path) -> None:
+    assert f"found the backward range '{part}', expected its lower end first" in refused(tmp_path, file, text)
+
+
 def test_a_number_after_a_colon_is_processes_or_a_port(tmp_path: Path) -> None:
     assert made(tmp_path, "hosts", "a:2\nb:29500\n").workers == ["a_0", "a_1", "b"]
     assert "[0]: found another entry" in refused(tmp_path, "hosts.json", '[{"ssh": "a", "ips": [null]}]')

@@ -40,6 +40,8 @@ def expand(text: str, file: str, line: int | None = None, *, between: str = "-")
             values = [chr(code) for code in range(ord(first), ord(last) + 1)]
         else:
             raise UsageError("host", repr(part), f"numbers, as in node[01{between}08]", file, line)
+        if not values:
+            raise UsageError("host", f"the backward range {part!r}", "its lower end first", file, line)
         if len(values) * len(rest) + len(names) > MOST_NODES:
             raise UsageError("host", f"more than {MOST_NODES:,} names in {text[:60]!r}", "fewer", file, line)
         names += [f"{text[: found.start()]}{value:0>{len(first)}}{end}" for value in values for end in rest]
