@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import json
 import logging
+import math
 from pathlib import Path
 from typing import Any
 
@@ -74,6 +76,8 @@ def test_gml_is_read_as_published(tmp_path: Path, caplog: pytest.LogCaptureFixtu
         ("capacity_MBps 1", "8 Mbps", "1 ms"),
         ("bandwidth_Mbps 5 latency_us 7", "5 Mbps", "7 us"),
         ('latency_ms 5 type "Fibre"', "1 Gbps", "5 ms"),
+        ('latency_ms "5" LinkSpeedRaw "2000000000.0"', "2 Gbps", "5 ms"),  # GraphML often has text
+        ('latency_ms "unknown" bw "5"', "1 Gbps", "1 ms"),
     ],
 )
 def test_the_unit_of_an_attribute_counts_by_its_case(
@@ -83,11 +87,34 @@ def test_the_unit_of_an_attribute_counts_by_its_case(
     assert links(made(tmp_path, "net.gml", text)) == [("0-1", bandwidth, latency)]
 
 
+@pytest.mark.parametrize(
+    ("attribute", "value", "found"),
+    [
+        ("bandwidth_Gbps", -3, "'-3 Gbps', which is negative"),
+        ("bandwidth_Gbps", 0, "'0 Gbps', which is zero"),
+        ("LinkSpeedRaw", math.nan, "'nan bps'"),
+        ("LinkSpeedRaw", 10**400, "'inf bps'"),
+        ("latency_ms", "-1", "'-1 ms', which is negative"),
+        ("delay", "-5 ms", "'-5 ms', which is negative"),
+    ],
+)
+def test_a_number_that_no_link_can_have_is_refused(attribute: str, value: Any, found: str, tmp_path: Path) -> None:
+    ends = (("a", "b"), ("b", "c"), ("c", "a"))
+    edges = [{"source": a, "target": b, attribute: value} for a, b in ends]
+    text = json.dumps({"nodes": [{"id": name} for name in "abc"], "edges": edges})
+    assert refused(tmp_path, "net.json", text).startswith(
+        f"net.json: edges[0].{attribute}: found {found}, and 2 more like it, expected a "
+    )
+
+
 def test_only_rates_that_are_there_add_up(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     edges = ["0 target 1", "0 target 1", "1 target 2", "1 target 2 bw_Gbps 2", "1 target 2 bw_Gbps 3"]
     nodes = "".join(f"node [ id {number} ]" for number in range(3))
     net = made(tmp_path, "net.gml", f"graph [ {nodes} {''.join(f'edge [ source {edge} ]' for edge in edges)} ]")
     assert links(net) == [("0-1", "1 Gbps", "1 ms"), ("1-2", "5 Gbps", "1 ms")]
+    linked = [{"source": "a", "target": "b", "bandwidth_Gbps": rate} for rate in (2, 3)]
+    both = json.dumps({"multigraph": True, "nodes": [{"id": "a"}, {"id": "b"}], "edges": linked})
+    assert links(made(tmp_path, "net.json", both)) == [("a-b", "5 Gbps", "1 ms")]
     assert "their bandwidths added (1 pair of nodes)" in net.description
     assert "left out: 2 edges without a bandwidth where others join the same nodes" in caplog.text
 

@@ -44,6 +44,7 @@ def read_gml(text: str, file: str) -> ForeignCluster:
         about | {"name": str(about.get("label") or about.get("Network") or "")},
         [(names[key], node) for key, node in zip(ids, nodes, strict=True)],
         [((names[a], names[b]), edge) for (a, b), edge in zip(ends, edges, strict=True)],
+        file=file,
         add_up=True,
     )
     cluster.notes.insert(0, "names are labels, with the id where several have one")

@@ -46,6 +46,7 @@ def read_graphml(text: str, file: str) -> ForeignCluster:
             (tuple(map(node_name, pair)), _data(edge, "edge", keys, file))
             for pair, edge in zip(ends, edges, strict=True)
         ],
+        file=file,
         add_up=True,
     )
     found.warnings[:0] = renamed(ids)
