@@ -224,6 +224,23 @@ def test_a_number_after_a_colon_is_processes_or_a_port(tmp_path: Path) -> None:
     assert "[0]: found another entry" in refused(tmp_path, "hosts.json", '[{"ssh": "a", "ips": [null]}]')
 
 
+@pytest.mark.parametrize(
+    ("file", "text", "address", "ssh"),
+    [
+        ("hostfile", "2001:db8::1 slots=2\n", "2001:db8::1", None),
+        ("hostfile", "pi@[fe80::1%eth0]:2\n", "fe80::1%eth0", "pi@fe80::1%eth0"),
+        ("hostfile", "[::1]\n", "::1", None),
+        ("inventory.ini", "[pis]\np ansible_host=2001:db8::1 ansible_user=pi\n", "2001:db8::1", "pi@2001:db8::1"),
+        ("inventory.ini", "[pis]\n[2001:db8::1]:22\n", "2001:db8::1", None),
+        ("hosts.json", '[{"ssh": "2001:db8::7"}]', "2001:db8::7", "2001:db8::7"),
+    ],
+)
+def test_hosts_may_have_ipv6_addresses(file: str, text: str, address: str, ssh: str | None, tmp_path: Path) -> None:
+    hosts = made(tmp_path, file, text)
+    assert {(hosts.nodes[name].address, hosts.nodes[name].ssh) for name in hosts.workers} == {(address, ssh)}
+    assert len(hosts.workers) == (2 if "2\n" in text and file == "hostfile" else 1)  # processes, and no ports
+
+
 NVIDIA = """\
 \tGPU0\tGPU1\tGPU2\tNIC0\tCPU Affinity
 GPU0\t X \tNV4\tSYS\tPIX\t0-15
