@@ -61,7 +61,7 @@ FORMS = (
     FileForm("graphml", "GraphML", root="graphml"),
     FileForm("graphml", "GraphML", suffixes=(".graphml",)),
     FileForm("simgrid", "a platform of SimGrid", root="platform"),
-    FileForm("sndlib", "a network of SNDlib", root="network"),
+    FileForm("sndlib", "a network of SNDlib", "(?i)sndlib|<networkStructure", root="network"),  # libvirt has networks
     FileForm("sndlib", "a network of SNDlib", r"\A\s*\?SNDlib native format"),
     FileForm("nccl", "NCCL's XML of a machine's buses", root="system|graphs", road=_MEASURE),
     FileForm("xml", "XML", root=".+", road=f"is not read: these are: {READ}"),

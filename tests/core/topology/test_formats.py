@@ -145,6 +145,7 @@ def test_a_graph_in_pieces_is_one_line(tmp_path: Path) -> None:
         ("graph [\n ] ]", "net.gml:2: GML: found ']', expected a key and its value"),
         ("graph [ node [ ] ]", "node[0]: found no id, expected one id"),
         ('graph [ node [ id 1 ] node [ id "1" ] ]', "node[1]: found the id 1 again, expected one id"),
+        ("graph [ node [ id 1 ] node [ id 1.0 ] ]", "node[1]: found the id 1.0 again, expected one id"),
         ("graph [ node [ id [ a 1 ] ] ]", "node[0]: found a block as id, expected one id"),
         ("graph [ node [ id 0 ] edge [ source 0 target [ ] ] ]", "edge[0]: found a block as an end"),
         (
@@ -318,6 +319,11 @@ def test_sndlib_and_containerlab_give_nodes_and_links(tmp_path: Path) -> None:
     assert links(made(tmp_path, "n.txt", SND)) == [("Kiel-Bonn", "1 Gbps", "1 ms")]
     assert links(made(tmp_path, "n.xml", SND_XML)) == [("Kiel-Bonn", "1 Gbps", "1 ms")]
     assert links(made(tmp_path, "lab.clab.yml", LAB)) == [("a-b", "1 Gbps", "1 ms")]
+    ends = "endpoints: [{node: a, interface: eth1}, {node: b, interface: eth1}]"
+    bridged = LAB.replace('endpoints: ["a:eth1", "b:eth1"]', ends).replace("b: }", "b: {kind: ovs-bridge}}")
+    assert links(lab := made(tmp_path, "lab.clab.yml", bridged)) == [("a-b", "1 Gbps", "1 ms")]
+    assert lab.workers == ["a"]
+    assert "XML, which is not read" in refused(tmp_path, "n.xml", "<network><name>default</name></network>")
     assert "n.txt:7: LINKS: found another line" in refused(tmp_path, "n.txt", SND.replace("L (", "L"))
     assert "LINKS[0]: found the end 'Ulm'" in refused(tmp_path, "n.txt", SND.replace("Kiel Bonn", "Kiel Ulm"))
 
