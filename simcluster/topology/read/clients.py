@@ -90,9 +90,9 @@ def _rows(path: Path, count: int) -> list[tuple[str | int, dict[str, Any]]]:
     Raise UsageError if the file cannot be read, or if it is not CSV or JSON with COLUMNS.
     """
     try:
-        text = read_text(path)
+        text = read_text(path, may_be_pipe=False)
     except UsageError:
-        with suppress(OSError), path.open("rb") as file:
+        with suppress(OSError), path.open("rb") if path.is_file() else io.BytesIO() as file:
             if file.read(1) == b"\x80":  # the first byte of a pickle, but never of text
                 found = "a pickle, which can run any code"
                 raise UsageError("clients.file", found, f"{_CONVERT} {path.name}", str(path)) from None

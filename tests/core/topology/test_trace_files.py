@@ -98,9 +98,13 @@ def test_a_wrong_trace_is_one_problem(text: str, more: str, problem: str, tmp_pa
     assert problem in said
 
 
-def test_a_pipe_as_a_trace_is_refused_at_once(tmp_path: Path) -> None:
+CLIENTS = "clients: {file: f.txt, count: 1, work_per_sample: 1 FLOP, to: a, latency: 1 ms}\n"
+
+
+@pytest.mark.parametrize("text", [PAIR.format(key="trace", more=""), CLIENTS])
+def test_a_pipe_as_a_trace_or_as_clients_is_refused_at_once(text: str, tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "f.txt")
-    (tmp_path / "t.yaml").write_text(PAIR.format(key="trace", more=""))
+    (tmp_path / "t.yaml").write_text(text)
     with pytest.raises(UsageError, match=r"f\.txt: file: found a pipe, expected the path of a file"):
         load(tmp_path / "t.yaml")
 
