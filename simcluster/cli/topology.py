@@ -69,7 +69,7 @@ def import_(
     if out is None and target.exists():
         raise UsageError("--out", f"the file {target}, which exists", "--out FILE, to replace it or to write another")
     found = read_foreign(path, form)
-    text, document = imported_text(found, path)
+    text, document = imported_text(found, path, target.parent)
     topology = check_document(document, path.stem)
     write_file(target, text)
     print(*filter(None, (topology.description, *found.warnings)), target, sep="\n")

@@ -42,7 +42,10 @@ class FileForm:
 
 _PLAIN = ("", ".txt", ".conf", ".cfg", ".ini", ".hosts", ".list")
 _EMPTY = r"\A(?:[ \t]*(?:[#;][^\n]*)?\n)*"  # lines without content
-_HOST = r"(?:[\w.-]+@)?[A-Za-z0-9][\w.\[\]-]*(?::\d+)?"
+IPV6 = r"[0-9A-Fa-f]{0,4}(:[0-9A-Fa-f.]{0,15}){2,8}(%[A-Za-z0-9_.-]{1,16})?"
+"""An address with colons, perhaps with the interface that leads to it."""
+
+_HOST = rf"(?:[\w.-]+@)?(?:{IPV6}|\[{IPV6}\](?::\d+)?|[A-Za-z0-9][\w.\[\]-]*(?::\d+)?)"
 _NO_TOPOLOGY = r"\A(?![\s\S]*\"nodes\"\s*:\s*\{)"  # the nodes of our topologies, which YAML reads, are a mapping
 _HOSTS = r"\A(?:[ \t]*(?:[#;][^\n]*|[A-Za-z0-9][\w.:\[\]-]*(?:[ \t]+\w+=[^\n]*|[ \t]*))?\n)*"  # before a group
 _SLOTS = r"(?:\s+(?:max[_-]?)?slots\s*=\s*\d+)"
@@ -58,7 +61,7 @@ FORMS = (
     FileForm("graphml", "GraphML", root="graphml"),
     FileForm("graphml", "GraphML", suffixes=(".graphml",)),
     FileForm("simgrid", "a platform of SimGrid", root="platform"),
-    FileForm("sndlib", "a network of SNDlib", root="network"),
+    FileForm("sndlib", "a network of SNDlib", "(?i)sndlib|<networkStructure", root="network"),  # libvirt has networks
     FileForm("sndlib", "a network of SNDlib", r"\A\s*\?SNDlib native format"),
     FileForm("nccl", "NCCL's XML of a machine's buses", root="system|graphs", road=_MEASURE),
     FileForm("xml", "XML", root=".+", road=f"is not read: these are: {READ}"),
@@ -73,7 +76,7 @@ FORMS = (
     FileForm("python", "a Python program", suffixes=(".py",), road=_RUN),
     FileForm("python", "a Python program", _EMPTY + r"(?:from [\w.]+ import |import [\w., ]+\n)", road=_RUN),
     FileForm("ansible", "an inventory of Ansible", r"(?m)^[^#\n]*\bansible_(?:host|user|port|connection)="),
-    FileForm("ansible", "an inventory of Ansible", _HOSTS + r"\[[\w:.-]+\][ \t]*(?:\n|\Z)", suffixes=_PLAIN),
+    FileForm("ansible", "an inventory of Ansible", _HOSTS + r"\[[\w.-]+(?::\w+)?\][ \t]*(?:\n|\Z)", suffixes=_PLAIN),
     FileForm("hosts", "a host list", line=rf"{_HOST}{_SLOTS}+(?:\s*#.*)?"),
     FileForm("hosts", "a host list", line=rf"{_HOST}{_SLOTS}*(?:\s*#.*)?", suffixes=(*_PLAIN, ".hostfile")),
 )

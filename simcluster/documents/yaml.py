@@ -140,10 +140,12 @@ def parse_value(text: str) -> Any:
     return loads(text).data
 
 
-def read_text(path: str | Path) -> str:
+def read_text(path: str | Path, *, may_be_pipe: bool = True) -> str:
     """Return the UTF-8 text of a file of at most MAX_BYTES. Raise UsageError if it cannot be read."""
     path = Path(path)
     try:
+        if not may_be_pipe and path.is_fifo():  # opening it could wait forever
+            raise UsageError("file", "a pipe", "the path of a file", str(path))
         with path.open("rb") as stream:
             content = stream.read(MAX_BYTES + 1)
     except IsADirectoryError:

@@ -20,7 +20,7 @@ from pydantic import Field
 
 from simcluster.documents.models import Block
 from simcluster.documents.reading import DocumentReading
-from simcluster.documents.values import Latency, only, quantity, whole
+from simcluster.documents.values import LEAST, MOST, Latency, only, quantity, whole
 from simcluster.documents.yaml import read_text
 from simcluster.errors import Problem, UsageError, raise_all
 from simcluster.units import AMOUNTS, parse_amount, write_latency, write_rate
@@ -68,15 +68,16 @@ def put_clients(reading: DocumentReading) -> None:
 def _speeds(path: Path, count: int) -> list[list[float]]:
     """Return [ms per sample, kbit/s] of the first *count* clients of the file.
 
-    Raise UsageError as `_rows` does, or if a number is not above 0, or if there are fewer clients.
+    Raise UsageError as `_rows` does, or if a number is not from LEAST to MOST, or if there are fewer clients.
     """
     problems, found = [], []
     for place, row in _rows(path, count):
         found.append([_number(row.get(column)) for column in COLUMNS])
         for column, speed in zip(COLUMNS, found[-1], strict=True):
-            if not 0 < speed < math.inf:
+            if not LEAST <= speed <= MOST:
                 key, line = (column, place) if isinstance(place, int) else (f"{place}.{column}", None)
-                problems.append(Problem(key, f"{row.get(column)!r:.80}", "a number above 0", str(path), line))
+                expected = f"a number above 0, from {LEAST:g} to {MOST:g}"
+                problems.append(Problem(key, f"{row.get(column)!r:.80}", expected, str(path), line))
     raise_all(problems)
     if len(found) < count:
         raise UsageError("clients.count", f"{count}", f"at most {len(found)}, those of {path}")
@@ -89,9 +90,9 @@ def _rows(path: Path, count: int) -> list[tuple[str | int, dict[str, Any]]]:
     Raise UsageError if the file cannot be read, or if it is not CSV or JSON with COLUMNS.
     """
     try:
-        text = read_text(path)
+        text = read_text(path, may_be_pipe=False)
     except UsageError:
-        with suppress(OSError), path.open("rb") as file:
+        with suppress(OSError), path.open("rb") if path.is_file() else io.BytesIO() as file:
             if file.read(1) == b"\x80":  # the first byte of a pickle, but never of text
                 found = "a pickle, which can run any code"
                 raise UsageError("clients.file", found, f"{_CONVERT} {path.name}", str(path)) from None

@@ -15,7 +15,7 @@ import networkx
 from simcluster.documents.graph_names import node_name
 from simcluster.errors import Problem, UsageError, raise_all
 from simcluster.topology.presets.generators import Made
-from simcluster.topology.read.formats.cluster import directed, of_graph, renamed, twice
+from simcluster.topology.read.formats.cluster import directed, of_graph, once, renamed, twice
 
 log = logging.getLogger("simcluster.topology")
 
@@ -48,15 +48,9 @@ def summed(problems: Sequence[Problem], *, of_file: bool) -> list[Problem]:
     """
     nodes = [one for one in problems if one.found == "no device"]
     edges = [one for one in problems if one.found == "nothing" and one.key.endswith(("].bandwidth", "].latency"))]
-    unitless: dict[str, list[Problem]] = {}
-    for one in problems:
-        if one.found.endswith(" without a unit") and one.key.startswith("links["):
-            unitless.setdefault(one.key.partition("]")[2], []).append(one)
-    left_out = {id(one) for one in (*nodes, *edges, *(one for those in unitless.values() for one in those))}
-    rest = [one for one in problems if id(one) not in left_out]
-    for first, *others in unitless.values():
-        found = f"{first.found}, and {len(others)} more like it" if others else first.found
-        rest.append(Problem(first.key, found, first.expected, first.file))
+    unitless = [one for one in problems if one.found.endswith(" without a unit") and one.key.startswith("links[")]
+    left_out = {id(one) for one in (*nodes, *edges, *unitless)}
+    rest = [*(one for one in problems if id(one) not in left_out), *once(unitless)]
     if not nodes and not edges:
         return rest
     lacks = {"device": f"{_count(len(nodes), 'node')} without a device"} if nodes else {}

@@ -13,6 +13,7 @@ from pydantic_core import InitErrorDetails
 
 from simcluster.documents.models import Block, Faults, Given, WrongValue, fault
 from simcluster.documents.reading import DocumentReading
+from simcluster.documents.recognise import IPV6
 from simcluster.documents.values import Bandwidth, Flag, Latency, Schema, Size, ValueValidator, schema_of, text, whole
 from simcluster.topology.model.compute import ACCELERATORS, AUTO, CPU, wrong_compute
 from simcluster.topology.model.model import Node
@@ -25,7 +26,7 @@ MOST_PROCESSES, MOST_THREADS = 256, 1024
 NODE_NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_-]{0,63}")
 NODE_NAME_EXPECTED = "letters, digits, _ and -, at most 64, and no - at the start"
 # An argument of ssh must never look like one of its options.
-_SSH = re.compile(r"([A-Za-z0-9_][A-Za-z0-9_.-]*@)?[A-Za-z0-9_][A-Za-z0-9_.-]*")
+_SSH = re.compile(rf"([A-Za-z0-9_][A-Za-z0-9_.-]*@)?([A-Za-z0-9_][A-Za-z0-9_.-]*|{IPV6})")
 _HOST = re.compile(r"(?=.{1,253}$)[A-Za-z0-9]([A-Za-z0-9-]*[A-Za-z0-9])?(\.[A-Za-z0-9]([A-Za-z0-9-]*[A-Za-z0-9])?)*")
 _SITE = re.compile(r"[^\x00-\x1f]{1,64}")
 # The command must never look like an option of the program that starts it.

@@ -114,7 +114,7 @@ class ValuesFile:
         Without *form*, the first line determines the form.
         """
         try:
-            lines = self._lines(read_text(self.path))
+            lines = self._lines(read_text(self.path, may_be_pipe=False))
         except UsageError as error:
             self._problems += error.problems
             return []

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import subprocess
 import sys
 from pathlib import Path
@@ -26,6 +27,25 @@ def test_import_writes_yaml_that_says_where_each_number_comes_from(command: Any,
     comment = "# bandwidth: LinkSpeedRaw 2000000000.0; from the command: --latency"
     assert f"  - {{between: [Sao_Paulo, Rio], bandwidth: 2 Gbps, latency: 3 ms}}  {comment}\n" in text
     assert load(out) == load(tmp_path / "net.gml", device="raspberry-pi-5", latency="3 ms")
+
+
+@pytest.mark.parametrize("label", ["1e3", "0o17", "0x1F", "007", "null", "yes", "1_000", "12e03"])
+def test_import_writes_names_that_are_read_as_the_same_text(label: str, command: Any, tmp_path: Path) -> None:
+    (tmp_path / "net.gml").write_text(GML.replace("Rio", label))
+    out = tmp_path / "net.yaml"
+    assert command("import", str(tmp_path / "net.gml"), *OPTIONS, "--out", str(out))[0] == 0
+    assert load(out).workers == ["Sao_Paulo", label]
+
+
+def test_import_into_another_folder_keeps_the_way_to_a_trace(command: Any, tmp_path: Path) -> None:
+    edge = {"source": "a", "target": "b", "bandwidth": "1 Gbps", "trace": {"file": "x.csv"}}
+    (tmp_path / "net.json").write_text(json.dumps({"nodes": [{"id": "a"}, {"id": "b"}], "edges": [edge]}))
+    (tmp_path / "x.csv").write_text("time_s,factor\n0,0.5\n")
+    (tmp_path / "sub").mkdir()
+    out = tmp_path / "sub" / "net.yaml"
+    assert command("import", str(tmp_path / "net.json"), *OPTIONS, "--out", str(out))[0] == 0
+    assert "trace: {file: ../x.csv}" in out.read_text()
+    assert load(out).links[0].trace == load(tmp_path / "net.json", device="mac-mini-m4", latency="3 ms").links[0].trace
 
 
 def test_import_of_a_file_that_lacks_numbers_writes_nothing(command: Any, tmp_path: Path) -> None:

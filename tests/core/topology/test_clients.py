@@ -55,6 +55,7 @@ PICKLE = b"\x80\x04cbuiltins\nexit\n(tR."  # it would end the process
         (PICKLE, "found a pickle, which can run any code, expected a CSV file, written where you trust"),
         (CSV.replace("200.0", "-1"), "speeds:3: computation: found '-1', expected a number above 0"),
         (CSV.replace("200.0", "nan"), "speeds:3: computation: found 'nan'"),
+        (CSV.replace("200.0", "1e-310"), "found '1e-310', expected a number above 0, from 1e-18 to 1e+30"),
         ('[{"computation": 1, "communication": true}]', "[0].communication: found True, expected a number above 0"),
         ("[" * 10**5, "clients.file: found no JSON"),
         (CSV.replace("1,", "x" * 200_000 + ",", 1), "clients.file: found no CSV: field larger than field limit"),

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import json
 import logging
+import math
 from pathlib import Path
 from typing import Any
 
@@ -74,6 +76,8 @@ def test_gml_is_read_as_published(tmp_path: Path, caplog: pytest.LogCaptureFixtu
         ("capacity_MBps 1", "8 Mbps", "1 ms"),
         ("bandwidth_Mbps 5 latency_us 7", "5 Mbps", "7 us"),
         ('latency_ms 5 type "Fibre"', "1 Gbps", "5 ms"),
+        ('latency_ms "5" LinkSpeedRaw "2000000000.0"', "2 Gbps", "5 ms"),  # GraphML often has text
+        ('latency_ms "unknown" bw "5"', "1 Gbps", "1 ms"),
     ],
 )
 def test_the_unit_of_an_attribute_counts_by_its_case(
@@ -83,11 +87,34 @@ def test_the_unit_of_an_attribute_counts_by_its_case(
     assert links(made(tmp_path, "net.gml", text)) == [("0-1", bandwidth, latency)]
 
 
+@pytest.mark.parametrize(
+    ("attribute", "value", "found"),
+    [
+        ("bandwidth_Gbps", -3, "'-3 Gbps', which is negative"),
+        ("bandwidth_Gbps", 0, "'0 Gbps', which is zero"),
+        ("LinkSpeedRaw", math.nan, "'nan bps'"),
+        ("LinkSpeedRaw", 10**400, "'inf bps'"),
+        ("latency_ms", "-1", "'-1 ms', which is negative"),
+        ("delay", "-5 ms", "'-5 ms', which is negative"),
+    ],
+)
+def test_a_number_that_no_link_can_have_is_refused(attribute: str, value: Any, found: str, tmp_path: Path) -> None:
+    ends = (("a", "b"), ("b", "c"), ("c", "a"))
+    edges = [{"source": a, "target": b, attribute: value} for a, b in ends]
+    text = json.dumps({"nodes": [{"id": name} for name in "abc"], "edges": edges})
+    assert refused(tmp_path, "net.json", text).startswith(
+        f"net.json: edges[0].{attribute}: found {found}, and 2 more like it, expected a "
+    )
+
+
 def test_only_rates_that_are_there_add_up(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     edges = ["0 target 1", "0 target 1", "1 target 2", "1 target 2 bw_Gbps 2", "1 target 2 bw_Gbps 3"]
     nodes = "".join(f"node [ id {number} ]" for number in range(3))
     net = made(tmp_path, "net.gml", f"graph [ {nodes} {''.join(f'edge [ source {edge} ]' for edge in edges)} ]")
     assert links(net) == [("0-1", "1 Gbps", "1 ms"), ("1-2", "5 Gbps", "1 ms")]
+    linked = [{"source": "a", "target": "b", "bandwidth_Gbps": rate} for rate in (2, 3)]
+    both = json.dumps({"multigraph": True, "nodes": [{"id": "a"}, {"id": "b"}], "edges": linked})
+    assert links(made(tmp_path, "net.json", both)) == [("a-b", "5 Gbps", "1 ms")]
     assert "their bandwidths added (1 pair of nodes)" in net.description
     assert "left out: 2 edges without a bandwidth where others join the same nodes" in caplog.text
 
@@ -118,6 +145,7 @@ def test_a_graph_in_pieces_is_one_line(tmp_path: Path) -> None:
         ("graph [\n ] ]", "net.gml:2: GML: found ']', expected a key and its value"),
         ("graph [ node [ ] ]", "node[0]: found no id, expected one id"),
         ('graph [ node [ id 1 ] node [ id "1" ] ]', "node[1]: found the id 1 again, expected one id"),
+        ("graph [ node [ id 1 ] node [ id 1.0 ] ]", "node[1]: found the id 1.0 again, expected one id"),
         ("graph [ node [ id [ a 1 ] ] ]", "node[0]: found a block as id, expected one id"),
         ("graph [ node [ id 0 ] edge [ source 0 target [ ] ] ]", "edge[0]: found a block as an end"),
         (
@@ -178,9 +206,40 @@ def test_ranges_of_an_inventory_are_of_numbers_or_letters(tmp_path: Path) -> Non
     assert len(made(tmp_path, "hosts", first_example).workers) == 3
 
 
+@pytest.mark.parametrize(
+    ("file", "text", "part"),
+    [
+        ("hosts", "n9 slots=1\nnode[5-3] slots=1\n", "5-3"),
+        ("topology.conf", "SwitchName=s Nodes=n[5-3],n9\n", "5-3"),
+        ("inventory.ini", "[pis]\np[5:3]\nq\n", "5:3"),
+        ("inventory.ini", "[pis]\np[c:a]\nq\n", "c:a"),
+        ("p.xml", '<platform><cluster id="c" radical="0-3,9-5" speed="1f" bw="1Bps"/></platform>', "9-5"),
+    ],
+)
+def test_a_range_that_runs_backward_drops_no_host_in_silence(file: str, text: str, part: str, tmp_path: Path) -> None:
+    assert f"found the backward range '{part}', expected its lower end first" in refused(tmp_path, file, text)
+
+
 def test_a_number_after_a_colon_is_processes_or_a_port(tmp_path: Path) -> None:
     assert made(tmp_path, "hosts", "a:2\nb:29500\n").workers == ["a_0", "a_1", "b"]
     assert "[0]: found another entry" in refused(tmp_path, "hosts.json", '[{"ssh": "a", "ips": [null]}]')
+
+
+@pytest.mark.parametrize(
+    ("file", "text", "address", "ssh"),
+    [
+        ("hostfile", "2001:db8::1 slots=2\n", "2001:db8::1", None),
+        ("hostfile", "pi@[fe80::1%eth0]:2\n", "fe80::1%eth0", "pi@fe80::1%eth0"),
+        ("hostfile", "[::1]\n", "::1", None),
+        ("inventory.ini", "[pis]\np ansible_host=2001:db8::1 ansible_user=pi\n", "2001:db8::1", "pi@2001:db8::1"),
+        ("inventory.ini", "[pis]\n[2001:db8::1]:22\n", "2001:db8::1", None),
+        ("hosts.json", '[{"ssh": "2001:db8::7"}]', "2001:db8::7", "2001:db8::7"),
+    ],
+)
+def test_hosts_may_have_ipv6_addresses(file: str, text: str, address: str, ssh: str | None, tmp_path: Path) -> None:
+    hosts = made(tmp_path, file, text)
+    assert {(hosts.nodes[name].address, hosts.nodes[name].ssh) for name in hosts.workers} == {(address, ssh)}
+    assert len(hosts.workers) == (2 if "2\n" in text and file == "hostfile" else 1)  # processes, and no ports
 
 
 NVIDIA = """\
@@ -260,6 +319,11 @@ def test_sndlib_and_containerlab_give_nodes_and_links(tmp_path: Path) -> None:
     assert links(made(tmp_path, "n.txt", SND)) == [("Kiel-Bonn", "1 Gbps", "1 ms")]
     assert links(made(tmp_path, "n.xml", SND_XML)) == [("Kiel-Bonn", "1 Gbps", "1 ms")]
     assert links(made(tmp_path, "lab.clab.yml", LAB)) == [("a-b", "1 Gbps", "1 ms")]
+    ends = "endpoints: [{node: a, interface: eth1}, {node: b, interface: eth1}]"
+    bridged = LAB.replace('endpoints: ["a:eth1", "b:eth1"]', ends).replace("b: }", "b: {kind: ovs-bridge}}")
+    assert links(lab := made(tmp_path, "lab.clab.yml", bridged)) == [("a-b", "1 Gbps", "1 ms")]
+    assert lab.workers == ["a"]
+    assert "XML, which is not read" in refused(tmp_path, "n.xml", "<network><name>default</name></network>")
     assert "n.txt:7: LINKS: found another line" in refused(tmp_path, "n.txt", SND.replace("L (", "L"))
     assert "LINKS[0]: found the end 'Ulm'" in refused(tmp_path, "n.txt", SND.replace("Kiel Bonn", "Kiel Ulm"))
 

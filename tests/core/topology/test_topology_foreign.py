@@ -130,6 +130,22 @@ def test_wrong_graphml_is_refused_with_its_place(tmp_path: Path) -> None:
     assert "found a directed graph" in refused(path, "\n".join(networkx.generate_graphml(directed)))
 
 
+def test_graphml_of_groups_is_read_with_the_nodes_and_edges_inside(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    inner = (
+        '<graph edgedefault="undirected"><node id="g::a"/><node id="g::b"/><edge source="g::a" target="g::b"/></graph>'
+    )
+    whole = f'<graphml><graph edgedefault="undirected"><node id="g">{inner}</node><node id="c"/>{{}}</graph></graphml>'
+    path = tmp_path / "x.graphml"
+    path.write_text(whole.format('<edge source="c" target="g::a"/>'))
+    net = load(path, device="raspberry-pi-5", bandwidth="1 Gbps", latency="1 ms")
+    assert net.workers == ["c", "g__a", "g__b"]
+    assert [link.name for link in net.links] == ["c-g__a", "g__a-g__b"]
+    assert "left out: 1 group of nodes without edges" in caplog.text
+    assert "found a hyperedge, expected edges with two ends" in refused(path, whole.format("<hyperedge/>"))
+
+
 def test_graphml_with_entities_is_refused_before_it_is_read(tmp_path: Path) -> None:
     bomb = '<!DOCTYPE x [<!ENTITY a "aa"><!ENTITY b "&a;&a;">]><graphml>&b;</graphml>'
     assert "found an entity, expected GraphML without entities" in refused(tmp_path / "x.graphml", bomb)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import os
 from pathlib import Path
 
 import pytest
@@ -95,6 +96,17 @@ def test_a_wrong_trace_is_one_problem(text: str, more: str, problem: str, tmp_pa
     said = refused(tmp_path, text, more)
     assert len(said.splitlines()) == 1
     assert problem in said
+
+
+CLIENTS = "clients: {file: f.txt, count: 1, work_per_sample: 1 FLOP, to: a, latency: 1 ms}\n"
+
+
+@pytest.mark.parametrize("text", [PAIR.format(key="trace", more=""), CLIENTS])
+def test_a_pipe_as_a_trace_or_as_clients_is_refused_at_once(text: str, tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "f.txt")
+    (tmp_path / "t.yaml").write_text(text)
+    with pytest.raises(UsageError, match=r"f\.txt: file: found a pipe, expected the path of a file"):
+        load(tmp_path / "t.yaml")
 
 
 def test_the_same_slip_is_told_ten_times(tmp_path: Path) -> None:

@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
+import math
 import re
 from collections import Counter
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from typing import Any
 
 from simcluster.documents.graph_names import node_name
 from simcluster.documents.values import extreme
-from simcluster.errors import Problem
+from simcluster.errors import Problem, raise_all
 from simcluster.spelling import closest
 from simcluster.topology.presets.generators import Made
 from simcluster.topology.presets.links import LINKS
@@ -83,26 +84,31 @@ def of_graph(
     nodes: Iterable[tuple[str, Attributes]],
     edges: Iterable[tuple[Sequence[str], Attributes]],
     *,
+    file: str | None = None,
     add_up: bool = False,
 ) -> ForeignCluster:
     """Return the cluster of a graph, by attributes with the names of our keys or of FOREIGN.
 
     With *add_up*, edges between the same nodes become one link with the sum of their bandwidths, and
-    edges from a node to itself are left out.
+    edges from a node to itself are left out. Raise UsageError, with *file*, for numbers that no link can have.
     """
     head = {key: about[key] for key in ("name", "description", *NETWORK_KEYS) if about.get(key)}
     found = ForeignCluster(head={key: printable(one) if isinstance(one, str) else one for key, one in head.items()})
     ignored: dict[str, Counter[str]] = {"node": Counter(), "edge": Counter()}
     mapped: Counter[str] = Counter()
     for name, attributes in nodes:
-        found.nodes[name] = _kept(_unflatten(attributes), "node", ignored["node"], mapped)[0]
+        found.nodes[name] = _kept(_unflatten(attributes), "node", ignored["node"], mapped, [])[0]
     loops = 0
-    for (a, b), attributes in edges:
+    wrong: list[Problem] = []
+    for index, ((a, b), attributes) in enumerate(edges):
         if add_up and a == b:
             loops += 1
             continue
-        keys, origin = _kept(_unflatten(attributes), "edge", ignored["edge"], mapped)
+        bad: list[Problem] = []
+        keys, origin = _kept(_unflatten(attributes), "edge", ignored["edge"], mapped, bad)
+        wrong += [replace(one, key=f"edges[{index}].{one.key}", file=file) for one in bad]
         found.link(a, b, origin, **keys)
+    raise_all(once(wrong))
     found.notes += [f"{words} on {_times(count, 'edge')}" for words, count in mapped.items()]
     if add_up:
         _add_up(found)
@@ -122,10 +128,23 @@ def _times(count: int, what: str) -> str:
     return f"{count} {what}{'' if count == 1 else 's'}"
 
 
-def _kept(attributes: Attributes, what: str, ignored: Counter[str], mapped: Counter[str]) -> tuple[dict[str, Any], str]:
+def once(problems: Iterable[Problem]) -> list[Problem]:
+    """Return the first of the *problems* with the same attribute of edges, with the number of the others."""
+    kinds: dict[tuple[str, str], list[Problem]] = {}
+    for one in problems:
+        kinds.setdefault((one.key.partition("]")[2], one.expected), []).append(one)
+    return [
+        replace(first, found=f"{first.found}, and {len(others)} more like it") if others else first
+        for first, *others in kinds.values()
+    ]
+
+
+def _kept(
+    attributes: Attributes, what: str, ignored: Counter[str], mapped: Counter[str], wrong: list[Problem]
+) -> tuple[dict[str, Any], str]:
     """Return (*attributes* by keys, almost keys or foreign names; the origin of the last).
 
-    Count the others in *ignored*, and in *mapped* what was read as what.
+    Count the others in *ignored*, and in *mapped* what was read as what. Add invalid numbers to *wrong*.
     """
     keys: dict[str, Any] = {}
     origins = []
@@ -134,19 +153,23 @@ def _kept(attributes: Attributes, what: str, ignored: Counter[str], mapped: Coun
             ignored[f"{name} (not a {name} of ours)"] += 1
         elif _is_key(name, what):
             keys[name] = value
-        elif what == "edge" and (meant := _meant(name, value)) is not None:
+        elif what == "edge" and (meant := _meant(name, value, wrong)) is not None:
             key, quantity = meant
             if key not in attributes and keys.setdefault(key, quantity) is quantity:
                 mapped[f"{key} is {name}"] += 1
                 origins.append(f"{key}: {name} {value}")
         else:
             unknown = what == "edge" and _is_foreign(name)
-            ignored[f"{name} (no unit)" if unknown else name] += 1
+            lacks = "no number" if _number(value) is None else "no unit"
+            ignored[f"{name} ({lacks})" if unknown else name] += 1
     return keys, ", ".join(origins)
 
 
-def _meant(name: str, value: Any) -> tuple[str, str] | None:
-    """Return (key, quantity with a unit) that the foreign attribute *name* means; None if it means none."""
+def _meant(name: str, value: Any, wrong: list[Problem]) -> tuple[str, str] | None:
+    """Return (key, quantity with a unit) that the foreign attribute *name* means; None if it means none.
+
+    If the quantity is invalid, add a problem to *wrong*.
+    """
     if (unit := _WITH_UNIT.fullmatch(name)) is not None:
         prefix = {"K": "k", "m": "M", "g": "G"}.get(unit[1], unit[1])
         rate = f"{prefix}{'B/s' if unit[2] == 'B' else 'bps'}"
@@ -155,13 +178,28 @@ def _meant(name: str, value: Any) -> tuple[str, str] | None:
         key, scale = FOREIGN[name.lower()]
     else:
         return None
-    is_number = type(value) in (int, float) and bool(scale)
-    parse, write = (parse_bandwidth, write_bandwidth) if key == "bandwidth" else (parse_latency, write_latency)
-    try:
-        number = parse(f"{value:.15g} {scale}" if is_number else value)
-    except UnitError:
+    number = _number(value)
+    is_text = number is None and isinstance(value, str) and re.search(r"\d", value)
+    if not is_text and (number is None or not scale):
         return None
-    return (key, str(value)) if extreme(number) or not is_number else (key, write(number))
+    parse, write = (parse_bandwidth, write_bandwidth) if key == "bandwidth" else (parse_latency, write_latency)
+    text = value if is_text else f"{number:.15g} {scale}"
+    try:
+        quantity = parse(text)
+    except UnitError as error:
+        wrong.append(Problem(name, error.found, error.expected))
+        return None
+    return key, text if is_text or extreme(quantity) else write(quantity)
+
+
+def _number(value: Any) -> float | None:
+    """Return *value* if it is a number or its text, else None."""
+    try:
+        return None if isinstance(value, bool) else float(value)
+    except OverflowError:
+        return math.inf
+    except (TypeError, ValueError):
+        return None
 
 
 @lru_cache(maxsize=1024)

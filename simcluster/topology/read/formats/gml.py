@@ -26,12 +26,12 @@ def read_gml(text: str, file: str) -> ForeignCluster:
     edges = [dict(value) for key, value in graph if key == "edge" and isinstance(value, list)]
     ids = [node.get("id") for node in nodes]
     raise_all(directed(file) if about.get("directed") == 1 else [])
-    earlier: set[str] = set()
+    earlier: set[Any] = set()
     for index, one in enumerate(ids):
-        if one is None or isinstance(one, list) or str(one) in earlier:
+        if one is None or isinstance(one, list) or not earlier.isdisjoint((one, str(one))):
             found = "no id" if one is None else "a block as id" if isinstance(one, list) else f"the id {one} again"
             raise UsageError(f"node[{index}]", found, "one id", file)
-        earlier.add(str(one))
+        earlier |= {one, str(one)}  # 1 equals 1.0, and "1" is written like 1
     labels = {key: str(node.pop("label", "")) or str(key) for key, node in zip(ids, nodes, strict=True)}
     names = distinct_names(labels)
     ends = [(edge.pop("source", None), edge.pop("target", None)) for edge in edges]
@@ -44,6 +44,7 @@ def read_gml(text: str, file: str) -> ForeignCluster:
         about | {"name": str(about.get("label") or about.get("Network") or "")},
         [(names[key], node) for key, node in zip(ids, nodes, strict=True)],
         [((names[a], names[b]), edge) for (a, b), edge in zip(ends, edges, strict=True)],
+        file=file,
         add_up=True,
     )
     cluster.notes.insert(0, "names are labels, with the id where several have one")

@@ -29,16 +29,24 @@ def read_graphml(text: str, file: str) -> ForeignCluster:
         )
     keys = {key.get("id"): key for key in root.findall("key")}
     (graph,) = graphs
-    nodes, edges = graph.findall("node"), graph.findall("edge")
+    if root.find(".//hyperedge") is not None:
+        raise UsageError("GraphML", "a hyperedge", "edges with two ends, through a node of kind switch", file)
+    for one in graphs:  # the list grows: a group of yEd is a node with a graph of its own
+        graphs += one.findall("node/graph")
+    edges = [edge for one in graphs for edge in one.findall("edge")]
+    ends = [(edge.get("source") or "", edge.get("target") or "") for edge in edges]
+    joined = {end for pair in ends for end in pair}
+    every = [node for one in graphs for node in one.findall("node")]
+    nodes = [node for node in every if node.find("graph") is None or node.get("id") in joined]
     nameless = [
         Problem(f"nodes[{index}]", "a node without an id", "its name as id", file)
         for index, node in enumerate(nodes)
         if not node.get("id")
     ]
     ids = [node.get("id") for node in nodes]
-    is_directed = graph.get("edgedefault") == "directed" or any(edge.get("directed") == "true" for edge in edges)
+    is_directed = any(one.get("edgedefault") == "directed" for one in graphs)
+    is_directed |= any(edge.get("directed") == "true" for edge in edges)
     raise_all([*(directed(file) if is_directed else []), *(nameless or twice(ids, file))])
-    ends = [(edge.get("source") or "", edge.get("target") or "") for edge in edges]
     found = of_graph(
         _data(graph, "graph", keys, file) | ({"name": graph.get("id")} if graph.get("id") else {}),
         [(node_name(node.get("id")), _data(node, "node", keys, file)) for node in nodes],
@@ -46,9 +54,12 @@ def read_graphml(text: str, file: str) -> ForeignCluster:
             (tuple(map(node_name, pair)), _data(edge, "edge", keys, file))
             for pair, edge in zip(ends, edges, strict=True)
         ],
+        file=file,
         add_up=True,
     )
     found.warnings[:0] = renamed(ids)
+    if groups := len(every) - len(nodes):
+        found.warnings.append(f"left out: {groups} {'group' if groups == 1 else 'groups'} of nodes without edges")
     return found
 
 

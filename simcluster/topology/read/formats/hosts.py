@@ -11,6 +11,7 @@ import shlex
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
+from simcluster.documents.recognise import IPV6
 from simcluster.errors import UsageError
 from simcluster.topology.read.formats.cluster import MOST_NODES, ForeignCluster, distinct_names, printable
 from simcluster.topology.read.formats.node_link import parse_json
@@ -18,6 +19,7 @@ from simcluster.topology.read.nodes import MOST_PROCESSES
 
 HUB = "network"
 _RANGE = re.compile(r"\[([^\[\]]*)\]")
+_IN_BRACKETS = re.compile(rf"(?P<host>([^@\[]+@)?)\[(?P<address>{IPV6})\](:(?P<number>.*))?")
 _MOST_RANGES = 8
 _COLON = f":N, up to {MOST_PROCESSES}, is N processes"
 
@@ -40,10 +42,20 @@ def expand(text: str, file: str, line: int | None = None, *, between: str = "-")
             values = [chr(code) for code in range(ord(first), ord(last) + 1)]
         else:
             raise UsageError("host", repr(part), f"numbers, as in node[01{between}08]", file, line)
+        if not values:
+            raise UsageError("host", f"the backward range {part!r}", "its lower end first", file, line)
         if len(values) * len(rest) + len(names) > MOST_NODES:
             raise UsageError("host", f"more than {MOST_NODES:,} names in {text[:60]!r}", "fewer", file, line)
         names += [f"{text[: found.start()]}{value:0>{len(first)}}{end}" for value in values for end in rest]
     return names
+
+
+def _parted(word: str) -> tuple[str, str]:
+    """Return (host, what follows its colon) of host:N, [ADDRESS]:N or an IPv6 address."""
+    if (found := _IN_BRACKETS.fullmatch(word)) is not None:
+        return found["host"] + found["address"], found["number"] or ""
+    host, _, number = word.partition(":")
+    return (word, "") if ":" in number else (host, number)
 
 
 class HostList:
@@ -96,7 +108,7 @@ def read_hosts(text: str, file: str) -> ForeignCluster:
     for number, line in _lines(text):
         first, *words = line.replace("=", " = ").split()
         given = " ".join(words).replace(" = ", "=").split()
-        host, _, colon = first.partition(":")
+        host, colon = _parted(first)
         is_count = colon.isdecimal() and len(colon) < 9 and int(colon) <= MOST_PROCESSES
         settings = dict(word.partition("=")[::2] for word in given)
         slots = settings.pop("slots", colon if is_count else "")
@@ -115,7 +127,7 @@ def read_ansible(text: str, file: str) -> ForeignCluster:
     known: dict[str, dict[str, str]] = {}
     is_hosts = True
     for number, line in enumerate(map(str.strip, text.split("\n")), 1):
-        if line.startswith("["):
+        if line.startswith("[") and not _IN_BRACKETS.fullmatch(line.split()[0]):
             is_hosts = ":" not in line.partition("]")[0]  # [group:vars] and [group:children] list no hosts
         elif line and line[0] not in "#;":
             if is_hosts:
@@ -132,6 +144,7 @@ def _add_ansible(hosts: HostList, known: dict[str, dict[str, str]], line: str, f
     except ValueError:  # the line is not shown: it may have a password
         raise UsageError("host", "a quote without its end", "each quote in pairs", file, number) from None
     host, *settings = words
+    host = _parted(host)[0] if _IN_BRACKETS.fullmatch(host) else host
     given = dict(word.partition("=")[::2] for word in settings if "=" in word)
     mine = {key: value for key in ("ansible_user", "ansible_host") if (value := given.pop(key, ""))}
     for one in expand(host, file, number, between=":"):

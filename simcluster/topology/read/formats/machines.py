@@ -146,19 +146,27 @@ def read_containerlab(text: str, file: str) -> ForeignCluster:
     topology = data.get("topology") if isinstance(data, dict) else None
     nodes = topology.get("nodes") if isinstance(topology, dict) else None
     links = topology.get("links") or [] if isinstance(topology, dict) else []
+    links = links if isinstance(links, list) else [None]
     pairs = []
-    for link in links if isinstance(links, list) else [None]:
+    for link in links:
         ends = link.get("endpoints") if isinstance(link, dict) else None
-        if isinstance(ends, list) and len(ends) == 2 and all(isinstance(end, str) for end in ends):
+        ends = [end.get("node") if isinstance(end, dict) else end for end in ends] if isinstance(ends, list) else None
+        if ends and len(ends) == 2 and all(isinstance(end, str) for end in ends):
             pairs.append([node_name(end.partition(":")[0]) for end in ends])
     if not isinstance(nodes, dict) or len(pairs) != len(links):
         raise UsageError("topology", "another form", "nodes, and links with endpoints: [a:eth1, b:eth1]", file)
     raise_all(twice(nodes, file))
     found = of_graph(
         {"name": data.get("name")},
-        [(node_name(name), {}) for name in nodes],
+        [(node_name(name), _bridge(node)) for name, node in nodes.items()],
         [(pair, {}) for pair in pairs],
         add_up=True,
     )
-    found.warnings.append("ignored: kinds and images of nodes, interfaces of links")
+    found.warnings.append("ignored: kinds of nodes other than bridges, images, interfaces of links")
     return found
+
+
+def _bridge(node: Any) -> dict[str, Any]:
+    """Return the keys of the *node* of containerlab: a bridge is a switch."""
+    kind = node.get("kind") if isinstance(node, dict) else None
+    return {"kind": "switch"} if kind in ("bridge", "ovs-bridge") else {}

@@ -32,7 +32,7 @@ def read_node_link(text: str, file: str) -> ForeignCluster:
     problems += directed(file) if data.get("directed") else []
     problems += twice(ids, file)
     raise_all(problems)
-    found = of_graph(about, named, joined)
+    found = of_graph(about, named, joined, file=file, add_up=True)
     found.warnings[:0] = renamed(ids)
     return found
 

@@ -250,6 +250,8 @@ class _PlatformReading:
             if not re.fullmatch(r"\d{1,9}", first) or not re.fullmatch(r"\d{0,9}", last):
                 raise self.wrong("radical", repr(part), "numbers, as in 0-7,12")
             span = range(int(first), int(last or first) + 1)
+            if not span:
+                raise self.wrong("radical", f"the backward range {part!r}", "its lower end first")
             if len(self.hosts) + len(numbers) + len(span) > MOST_NODES:
                 raise self.wrong("radical", f"more than {MOST_NODES:,} hosts", "fewer")
             numbers += span
