@@ -39,7 +39,7 @@ FAR_OF_SCHEDULES = 3.0
 matters little.
 """
 
-MOST_WORKERS = 32
+MOST_WORKERS = 16
 """With more workers no hints are computed: that would take too long."""
 
 STEPS = 10
