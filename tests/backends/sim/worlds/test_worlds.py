@@ -379,6 +379,16 @@ def misspelt(env: simpy.Environment, cluster: ClusterHandle) -> Any:
     cluster.link("n0-sv").cut()
 
 
+def far(env: simpy.Environment, cluster: ClusterHandle) -> Any:
+    yield env.timeout(1.0)
+    cluster.link("n0-sw").latency_s = 1e300
+
+
+def narrow(env: simpy.Environment, cluster: ClusterHandle) -> Any:
+    yield env.timeout(1.0)
+    cluster.link("n0-sw").bandwidth_Bps = 1e-300
+
+
 def foreign(env: simpy.Environment, cluster: ClusterHandle) -> Any:
     yield simpy.Environment().timeout(1.0)
 
@@ -435,6 +445,8 @@ def stands_still(env: simpy.Environment, cluster: ClusterHandle) -> Any:
     [
         (twice, r"n1, which is down already: crashed by the world twice"),
         (negative, r"bandwidth_Bps of n0-sw: found -1\.0, expected a number above 0"),
+        (far, r"latency_s of n0-sw: found 1e\+300, expected a quantity from 1e-18 to 1e\+30 in its base unit"),
+        (narrow, r"bandwidth_Bps of n0-sw: found 1e-300, expected a quantity from 1e-18 to 1e\+30 in its base unit"),
         (misspelt, r"unknown link 'n0-sv'; did you mean 'n0-sw'\?"),
         (forgets_an_attribute, r"no attribute 'sped'"),
         (takes_from_nothing, r"generator raised StopIteration"),
