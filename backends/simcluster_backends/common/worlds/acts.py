@@ -55,7 +55,7 @@ class WorldActs:
 
 
 def number(what: str, value: object, expected: str, fits: Callable[[float], bool]) -> float:
-    """Return *value* as a float. Raise UsageError of *what* unless it is a number that *fits*, in the range of files."""
+    """Return *value* as a float. Raise UsageError of *what* unless it *fits*, within the range of files."""
     if isinstance(value, bool) or not isinstance(value, Real) or not fits(float(value)):
         raise UsageError(what, repr(value), expected)
     if value != inf and (limits := extreme(float(value))):

@@ -389,6 +389,11 @@ def narrow(env: simpy.Environment, cluster: ClusterHandle) -> Any:
     cluster.link("n0-sw").bandwidth_Bps = 1e-300
 
 
+def lossy(env: simpy.Environment, cluster: ClusterHandle) -> Any:
+    yield env.timeout(1.0)
+    cluster.link("n0-sw").loss = 0.91
+
+
 def foreign(env: simpy.Environment, cluster: ClusterHandle) -> Any:
     yield simpy.Environment().timeout(1.0)
 
@@ -447,6 +452,7 @@ def stands_still(env: simpy.Environment, cluster: ClusterHandle) -> Any:
         (negative, r"bandwidth_Bps of n0-sw: found -1\.0, expected a number above 0"),
         (far, r"latency_s of n0-sw: found 1e\+300, expected a quantity from 1e-18 to 1e\+30 in its base unit"),
         (narrow, r"bandwidth_Bps of n0-sw: found 1e-300, expected a quantity from 1e-18 to 1e\+30 in its base unit"),
+        (lossy, r"loss of n0-sw: found 0\.91, expected a number from 0, the topology's, to 0\.9 \(each further try"),
         (misspelt, r"unknown link 'n0-sv'; did you mean 'n0-sw'\?"),
         (forgets_an_attribute, r"no attribute 'sped'"),
         (takes_from_nothing, r"generator raised StopIteration"),
