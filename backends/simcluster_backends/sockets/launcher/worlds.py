@@ -128,9 +128,10 @@ class LauncherWorlds:
         self._loop = asyncio.get_running_loop()
         self._next: asyncio.Handle | None = None
         if self._worlds and job.topology is not None:
-            import simpy  # which a node of such a run does not need
+            # It imports simpy, which a node of such a run does not need.
+            from simcluster_backends.common.worlds.environment import WorldEnvironment
 
-            self._env = simpy.Environment()
+            self._env = WorldEnvironment()
             self._stage = LauncherStage(job.topology, job.seed, members, faults, dead_s)
 
     def start(self) -> None:
@@ -158,7 +159,7 @@ class LauncherWorlds:
             for _ in range(EVENTS_A_TURN):
                 if self._env.peek() > self._stage.now_s():
                     break
-                with world_code(lambda: None):
+                with world_code(lambda: self._env.resumed):
                     self._env.step()
                     self._budget.count(self._env.now)
         except WorldFailed as error:
