@@ -92,10 +92,14 @@ class LauncherStage:
             self._tell(rank, number, pairs)
 
     def nobody_returns(self) -> None:
-        """Let the run wait no longer for nodes that its worlds, which have ended, have crashed."""
+        """Let the run wait no longer for nodes that its worlds have crashed, since they will not restart them."""
         for fault in self._faults_on.values():
             if isinstance(fault, kinds.Restart) and self._faults.away.get(fault.rank) is fault:
                 del self._faults.away[fault.rank]
+                reason = kinds.never_restarted(kinds.crashed(fault.author))
+                self._faults.planned[fault.rank] = reason
+                if self._members[fault.rank].gone is not None:
+                    self._members[fault.rank].gone = reason
 
     def _cut(self, number: int, fault: kinds.Cut) -> None:
         pairs = kinds.severed(fault, self.topology)
@@ -152,6 +156,7 @@ class LauncherWorlds:
         """Let no world go on."""
         if self._next is not None:
             self._next.cancel()
+            self._stage.nobody_returns()
 
     def _run_due(self) -> None:
         """Let the events happen that are due, and schedule the next."""

@@ -315,6 +315,16 @@ def test_a_world_that_ticks_for_ever_hides_no_deadlock(monkeypatch: pytest.Monke
         run_under([waits_for_ever, waits_for_ever], ticks)
 
 
+def test_a_node_that_its_world_never_restarts_is_named_with_the_world() -> None:
+    def forgets(env: simpy.Environment, cluster: ClusterHandle) -> Any:
+        yield env.timeout(0.5)
+        cluster.node("n1").crash(returns=True)
+
+    said = r"deadlock at 1 s: n1, crashed by the world forgets with returns=True, and never restarted$"
+    with pytest.raises(Deadlock, match=said):
+        run_under([works(1.0), works(1.0)], forgets)
+
+
 def test_a_world_that_restarts_a_node_for_ever_ends_the_run_unless_steps_are_made(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:

@@ -107,7 +107,7 @@ def test_nobody_waits_for_a_node_whose_world_has_ended_without_a_restart(tmp_pat
 
     record = run_under(forgets, tmp_path, [(1, "life 0"), (1, "lost"), (2, "life 0")])
     assert record.error is None
-    assert record.extra["lost"] == {"n1": "crashed by the world forgets"}
+    assert record.extra["lost"] == {"n1": "crashed by the world forgets with returns=True, and never restarted"}
 
 
 def test_what_real_nodes_cannot_do_fails_the_run_at_the_line_of_the_world(tmp_path: Path) -> None:
