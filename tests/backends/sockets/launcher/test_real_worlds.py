@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import time
 from pathlib import Path
 from typing import Any
 
@@ -119,6 +120,22 @@ def test_what_real_nodes_cannot_do_fails_the_run_at_the_line_of_the_world(tmp_pa
     assert isinstance(record.error, WorldFailed)
     assert "test_real_worlds.py" in str(record.error)
     assert "slow by a world: found real nodes, expected crash, restart, freeze or cut" in str(record.error)
+
+
+def test_a_world_that_holds_up_the_launcher_until_nodes_lose_it_is_named(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("simcluster_backends.sockets.launcher.worlds.HELD_SHARE", 0.01)  # of 10 s
+
+    def sleeps(env: simpy.Environment, cluster: ClusterHandle) -> Any:
+        yield env.timeout(0.1)
+        time.sleep(0.2)
+        yield env.timeout(0.1)
+
+    record = run_under(sleeps, tmp_path, [(1, "never")])
+    assert isinstance(record.error, WorldFailed)
+    said = r"\(sleeps\): WorldStalled: 0\.\d s of real time without a yield; nodes lose a launcher .* for 10 s"
+    assert re.search(said, str(record.error))
 
 
 def test_a_world_that_never_lets_time_pass_fails_the_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
