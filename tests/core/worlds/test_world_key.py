@@ -98,6 +98,7 @@ def test_a_world_that_raises_fails_the_run_with_its_own_traceback(storm: Path, t
         ("async def w(env, cluster):\n    yield 1\n", r"w\.py:1: world: found w, which never yields"),
         ("def w(env):\n    yield 1\n", r"found w with 1 positional arguments, expected \(env, cluster, \*, settings"),
         ("def w(env, cluster, **more):\n    yield 1\n", r"the argument \*\*more, expected each setting by its name"),
+        ("from datetime import datetime\ndef w(env, cluster):\n    yield 1\n", r"import: found datetime, expected env\.now"),
         ("import random\ndef w(env, cluster):\n    yield 1\n", r"w\.py:1:1: import: found random, expected cluster"),
     ],
 )  # fmt: skip
