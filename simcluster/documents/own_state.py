@@ -37,24 +37,29 @@ def path_of(reference: str) -> Path:
     return brought_as(path) or path
 
 
-def loaded_apart(reference: str, seed: int) -> tuple[Function, list[ModuleType]]:
-    """Load the function of *reference*, "/file.py:name", again, and the modules next to its file.
+def loaded_apart(references: Sequence[str], seed: int) -> tuple[list[Function], list[ModuleType]]:
+    """Load the functions of *references*, each "/file.py:name", again, and the modules next to their files.
 
-    Return the function and these modules. The global generators are seeded from *seed* while the
+    Return the functions and these modules. The global generators are seeded from *seed* while the
     modules load. They share no state with the modules loaded before, which remain in sys.modules.
     """
-    path = path_of(reference)
-    known = modules_beside(path)
+    paths = [path_of(reference) for reference in references]
+    known = _beside_all(paths)
     for name in known:
         del sys.modules[name]
     try:
-        module = load_again(path, seed)
-        fresh = modules_beside(path)
+        modules = {path: load_again(path, seed) for path in dict.fromkeys(paths)}
+        fresh = _beside_all(paths)
     finally:
-        for name in modules_beside(path):
+        for name in _beside_all(paths):
             del sys.modules[name]
         sys.modules.update(known)
-    return getattr(module, reference.rpartition(":")[2]), list(fresh.values())
+    names = [reference.rpartition(":")[2] for reference in references]
+    return [getattr(modules[path], name) for path, name in zip(paths, names, strict=True)], list(fresh.values())
+
+
+def _beside_all(paths: Sequence[Path]) -> dict[str, ModuleType]:
+    return {name: module for path in paths for name, module in modules_beside(path).items()}
 
 
 def state_of(modules: Sequence[ModuleType]) -> dict[str, Frozen]:

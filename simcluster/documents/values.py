@@ -36,6 +36,9 @@ Schema = dict[str, Any]
 BLOCK = "x-block"
 LEAST, MOST = 1e-18, 1e30
 """The range of quantities in base units: products and quotients of two of them stay finite."""
+MOST_LOST = 0.9
+"""The largest share of packets that a link may lose; each further try of a packet costs computing time."""
+LOST = f"{MOST_LOST:g} (each further try of a packet is computed)"
 
 
 class ValueValidator(PlainValidator):

@@ -40,9 +40,9 @@ class AlgorithmCopies:
 
 def apart(plan: Experiment, copies: int) -> AlgorithmCopies:
     """Return the user's algorithm of *plan*, loaded *copies* times, each with its own module-level state."""
-    loaded = [loaded_apart(plan.document["algorithm"]["path"], plan.seed) for _ in range(copies)]
+    loaded = [loaded_apart([plan.document["algorithm"]["path"]], plan.seed) for _ in range(copies)]
     workers = plan.topology.workers
-    functions = [function for function, _ in loaded]
+    functions = [function for (function,), _ in loaded]
 
     @functools.wraps(functions[0])
     async def algorithm(node: Any, replica: Any, **settings: Any) -> None:

@@ -56,6 +56,13 @@ _NODE = (AT_STEP, "node", "for", *REPEATED)
 _LINK = (AT_STEP, "link", "towards", "for", *REPEATED)
 _ADDED = OwnKey("extra_s", values.time, "the time that every message takes longer, like 20 ms")
 _SLOWER = _number("factor", lambda x: x > 1, "a number above 1: times as slow", exclusiveMinimum=1)
+_LOST = _number(
+    "probability",
+    lambda x: 0 < x <= values.MOST_LOST,
+    f"a share of packets above 0, at most {values.LOST}",
+    exclusiveMinimum=0,
+    maximum=values.MOST_LOST,
+)
 SHARE_DOWN = _share("down", "the share of each period that is cut")
 
 KINDS = {
@@ -71,6 +78,6 @@ KINDS = {
     "reset": FaultKind(kinds.Reset, (AT_STEP, "groups", *REPEATED)),
     "latency": FaultKind(kinds.Latency, _LINK, own={"add": _ADDED}),
     "bandwidth": FaultKind(kinds.Bandwidth, _LINK, own={"factor": _share("factor", "what is left of the bandwidth")}),
-    "loss": FaultKind(kinds.Loss, _LINK, own={"probability": _share("probability", "the share of packets lost")}),
+    "loss": FaultKind(kinds.Loss, _LINK, own={"probability": _LOST}),
 }
 """The kinds of faults by name. The reader, the schema and the error messages use this table."""

@@ -54,6 +54,11 @@ def crashed(author: str) -> str:
     return f"crashed by {author}"
 
 
+def never_restarted(reason: str) -> str:
+    """Return the reason for the loss of a node that a world crashed for *reason*, to restart it, and did not."""
+    return f"{reason} with returns=True, and never restarted"
+
+
 def hung(dead_s: float, author: str = PLAN) -> str:
     """Return the reason for the loss of a node that *author* hung for *dead_s*."""
     return f"silent for {dead_s:g} s: hung by {author}"

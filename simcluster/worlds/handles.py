@@ -26,7 +26,7 @@ class LinkHandle(Protocol):
     name: str
     bandwidth_Bps: float  # above 0; a trace of the topology is not part of it
     latency_s: float  # at least 0, as is the sum with what others add and take away
-    loss: float  # the probability of a packet's loss, from the topology's to below 1
+    loss: float  # the probability of a packet's loss, from the topology's to 0.9
 
     @property
     def bytes_sent(self) -> int:

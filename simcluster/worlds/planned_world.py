@@ -16,6 +16,7 @@ from simcluster.process.own_frames import origin
 
 _INSTEAD = dict.fromkeys(INSTEAD, "env.timeout(...), events and resources of simpy") | {
     "time": "env.now, and env.timeout(...) to wait",
+    "datetime": "env.now, the seconds since the run has begun",
     "random": "cluster.rng(NAME), which the run's seed decides",
 }
 del _INSTEAD["simpy"]

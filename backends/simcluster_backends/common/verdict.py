@@ -118,6 +118,8 @@ class Verdict:
             self._deaths[rank] = too_late(reason)
         elif reason == ABSENT:
             self._deaths[rank] = NEVER_JOINED
+        else:
+            self._deaths[rank] = reason
 
     def failed(self, rank: int, failure: Failure, at_s: float = 0.0) -> None:
         if failure.kind == LEFT:

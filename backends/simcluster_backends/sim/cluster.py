@@ -10,7 +10,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, Protocol
 
 from simcluster.errors import ABSENT, ENDED, Deadlock, Left, NeverFinished
-from simcluster.fault_plans.kinds import Fault, too_late
+from simcluster.fault_plans.kinds import Fault, never_restarted, too_late
 from simcluster.process.interrupts import PATIENCE_S, CtrlC
 from simcluster.runs.record import kept_spans
 from simcluster.runs.recorder import Recorder
@@ -128,7 +128,10 @@ class SimCluster:
                 ends = [self.tasks[rank] for rank in sorted(self.tasks)]
                 return [cancelled if task.cancelled() else task.exception() or task.result() for task in ends]
             except LoopDrained as drained:
-                why = str(drained) or "nothing can happen any more"
+                away = [
+                    f"{self.members[rank].name}, {never_restarted(self.gone[rank])}" for rank in sorted(self._returns)
+                ]
+                why = "; ".join(away) or str(drained) or "nothing can happen any more"
                 what = f"deadlock at {self.loop.time():g} s: {why}"
                 raise Deadlock(what, self._waits()) from None
             except Endless as endless:

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from collections import Counter
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
+from simcluster.documents.own_state import loaded_apart
 from simcluster.documents.reading import DocumentReading
 from simcluster.experiment.read.blocks import read_function
 from simcluster.worlds import PlannedWorld, check_world
@@ -17,7 +19,10 @@ BACKENDS = ("sim", "sockets")
 
 
 def read_worlds(reading: DocumentReading, seed: int, backend: str) -> tuple[tuple[PlannedWorld, ...], dict[str, Any]]:
-    """Return (the worlds of the document, the resolved document's key for them)."""
+    """Return (the worlds of the document, the resolved document's key for them).
+
+    Their files are loaded again, so that no module keeps the state of an earlier run.
+    """
     data = reading.document.data
     given = data.get(KEY)
     if given is None or given == []:
@@ -39,4 +44,7 @@ def read_worlds(reading: DocumentReading, seed: int, backend: str) -> tuple[tupl
         names[function.__name__] += 1
         number = names[function.__name__]
         worlds.append(PlannedWorld(function.__name__ + (f" {number}" if number > 1 else ""), function, settings))
+    if all("path" in block for block in blocks):
+        functions, _ = loaded_apart([block["path"] for block in blocks], seed)
+        worlds = [replace(world, function=function) for world, function in zip(worlds, functions, strict=True)]
     return tuple(worlds), {KEY: blocks if isinstance(given, list) else blocks[0]}

@@ -13,7 +13,17 @@ from pydantic import Field
 
 from simcluster.documents.models import Block, Faults, Given, WrongValue, fault, tried
 from simcluster.documents.reading import DocumentReading
-from simcluster.documents.values import Bandwidth, Latency, Schema, ValueValidator, number, one_of, text
+from simcluster.documents.values import (
+    LOST,
+    MOST_LOST,
+    Bandwidth,
+    Latency,
+    Schema,
+    ValueValidator,
+    number,
+    one_of,
+    text,
+)
 from simcluster.errors import MOST_PROBLEMS
 from simcluster.spelling import nearest
 from simcluster.topology.model.link import Duplex, Link
@@ -47,7 +57,7 @@ def _read_subnet(value: object) -> str:
 _SUBNET: Schema = {"type": "string", "description": "The addresses that the link carries, such as 10.0.0.0/24."}
 _ENDS: Schema = {"type": "array", "items": {"type": ["string", "integer"]}, "minItems": 2, "maxItems": 2}
 _share = number(lambda x: 0 <= x < 1, "a number from 0 to below 1", minimum=0, exclusiveMaximum=1)
-_lost = number(lambda x: 0 <= x < 1, "a number from 0 to below 1, a share of packets", minimum=0, exclusiveMaximum=1)
+_lost = number(lambda x: 0 <= x <= MOST_LOST, f"a share of packets from 0 to {LOST}", minimum=0, maximum=MOST_LOST)
 
 
 class LinkBlock(Block):

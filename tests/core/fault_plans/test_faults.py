@@ -157,6 +157,7 @@ def test_all_that_is_wrong_is_told_at_once_with_its_line(tmp_path: Path) -> None
         "  - {kind: latency, link: mini1-mini2}\n"
         "  - [crash]\n"
         "  - {node: mini1, at: 1 s}\n"
+        "  - {kind: loss, link: mini1-mini2, at: 1 s, probability: 0.99999}\n"
     )
     with pytest.raises(UsageError) as error:
         read_experiment(path)
@@ -180,9 +181,10 @@ def test_all_that_is_wrong_is_told_at_once_with_its_line(tmp_path: Path) -> None
         (14, "faults[8].at", "the time of the first one"),
         (15, "faults[9]", "a fault like {kind: crash, node: NAME, at: TIME}"),
         (16, "faults[10].kind", "a kind of fault: one of bandwidth, crash, cut"),
+        (17, "faults[11].probability", "a share of packets above 0, at most 0.9 (each further try of a packet"),
     ]:
         assert any(at == line and where == key and words in expected for at, where, expected in found), (line, key)
-    assert len(found) == 18, found
+    assert len(found) == 19, found
 
 
 def test_one_way_of_a_shared_medium_cannot_be_narrower_than_the_other() -> None:

@@ -172,7 +172,7 @@ def test_all_that_is_wrong_is_told_at_once_with_its_line() -> None:
         ("jitter: {kind: lognormal, mean: 1 s}", "links[0].jitter.sigma: found nothing with kind lognormal"),
         ("jitter: {mean: 1 s, sigma: 1}", "links[0].jitter.sigma: found it with kind exponential, expected none"),
         ("jitter: {mean: 1 s, scale: 1}", "links[0].jitter.scale: unknown key"),
-        ("loss: 1", "links[0].loss: found 1, expected a number from 0 to below 1"),
+        ("loss: 0.91", "links[0].loss: found 0.91, expected a share of packets from 0 to 0.9 (each further try"),
         ("loss: 1 %", "links[0].loss: found '1 %'"),
         ("background: 5", "links[0].background: found 5 without a unit"),
         ("background: {on: 1 s, off: 1 s}", "links[0].background.rate: found nothing"),

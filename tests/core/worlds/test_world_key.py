@@ -83,6 +83,16 @@ def test_a_world_that_only_watches_changes_no_bit_and_several_compose(storm: Pat
     assert "faults" not in watched.summary
 
 
+def test_module_state_of_worlds_is_shared_within_a_run_and_not_with_the_next(tmp_path: Path) -> None:
+    world = "def {}(env, cluster):\n    STATE.append(1)\n    yield env.timeout(0.01)\n"
+    (tmp_path / "w.py").write_text("STATE = []\n" + world.format("one") + world.format("two"))
+    worlds = [f"{tmp_path / 'w.py'}:one", f"{tmp_path / 'w.py'}:two"]
+    functions = [read_experiment({**EXPERIMENT, "world": [{"path": path} for path in worlds]}).worlds for _ in "ab"]
+    (one, two), (again, _) = [[world.function.__globals__["STATE"] for world in read] for read in functions]
+    assert one is two
+    assert one is not again
+
+
 def test_a_world_that_raises_fails_the_run_with_its_own_traceback(storm: Path, tmp_path: Path) -> None:
     with pytest.raises(WorldFailed, match=rf"the world failed at {storm}:20 \(breaks\): ArithmeticError: the storm"):
         run(tmp_path / "run", world=f"{storm}:breaks")
@@ -98,6 +108,7 @@ def test_a_world_that_raises_fails_the_run_with_its_own_traceback(storm: Path, t
         ("async def w(env, cluster):\n    yield 1\n", r"w\.py:1: world: found w, which never yields"),
         ("def w(env):\n    yield 1\n", r"found w with 1 positional arguments, expected \(env, cluster, \*, settings"),
         ("def w(env, cluster, **more):\n    yield 1\n", r"the argument \*\*more, expected each setting by its name"),
+        ("import datetime\ndef w(env, cluster):\n    yield 1\n", r"import: found datetime, expected env\.now"),
         ("import random\ndef w(env, cluster):\n    yield 1\n", r"w\.py:1:1: import: found random, expected cluster"),
     ],
 )  # fmt: skip

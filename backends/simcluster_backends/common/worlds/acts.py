@@ -7,6 +7,7 @@ from math import inf
 from numbers import Real
 from typing import TYPE_CHECKING, Any
 
+from simcluster.documents.values import extreme
 from simcluster.errors import UsageError
 from simcluster.fault_plans import kinds
 
@@ -54,7 +55,9 @@ class WorldActs:
 
 
 def number(what: str, value: object, expected: str, fits: Callable[[float], bool]) -> float:
-    """Return *value* as a float. Raise UsageError of *what* unless it is a number that *fits*."""
+    """Return *value* as a float. Raise UsageError of *what* unless it *fits*, within the range of files."""
     if isinstance(value, bool) or not isinstance(value, Real) or not fits(float(value)):
         raise UsageError(what, repr(value), expected)
+    if value != inf and (limits := extreme(float(value))):
+        raise UsageError(what, repr(value), limits)
     return float(value)

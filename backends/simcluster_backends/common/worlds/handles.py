@@ -6,6 +6,7 @@ from collections.abc import Hashable, Sequence
 from math import inf
 from typing import TYPE_CHECKING, Any
 
+from simcluster.documents.values import LOST, MOST_LOST
 from simcluster.errors import ENDED, UsageError
 from simcluster.fault_plans import kinds
 from simcluster.rng import numpy_stream
@@ -101,8 +102,8 @@ class LinkControl:
     @loss.setter
     def loss(self, value: float) -> None:
         least = self._link.loss
-        expected = f"a number from {least:g}, the topology's, to below 1"
-        loss = number(f"loss of {self.name}", value, expected, lambda x: least <= x < 1.0)
+        expected = f"a number from {least:g}, the topology's, to {LOST}"
+        loss = number(f"loss of {self.name}", value, expected, lambda x: least <= x <= MOST_LOST)
         added = 1.0 - (1.0 - loss) / (1.0 - least) if least else loss
         self._set(kinds.Loss, loss, probability=added, changes=loss != least)
 

@@ -5,12 +5,13 @@ Limits count events and lines of code, not seconds, so that a run that fails fai
 
 from __future__ import annotations
 
+import dis
 import sys
 import traceback
 from collections.abc import Callable, Generator, Iterator
 from contextlib import contextmanager
 from functools import cache
-from types import FrameType, GeneratorType
+from types import CodeType, FrameType, GeneratorType
 from typing import TYPE_CHECKING, Any
 
 from simcluster.errors import UsageError, WorldFailed
@@ -92,6 +93,12 @@ def _waiting(process: Generator[Event, Any, Any] | None) -> Iterator[tuple[Frame
 _is_own = cache(is_own)
 
 
+@cache
+def _jumps_to_itself(code: CodeType) -> bool:
+    """Return whether *code* has a jump to itself, as `while True: pass` on one line; it is no event of a line."""
+    return any(one.opname.startswith("JUMP") and one.argval == one.offset for one in dis.get_instructions(code))
+
+
 @contextmanager
 def _lines_counted() -> Iterator[None]:
     """Raise WorldStalled within the block when it has run LINES_LIMIT lines of user code.
@@ -101,11 +108,14 @@ def _lines_counted() -> Iterator[None]:
     left = LINES_LIMIT
 
     def enter(frame: FrameType, _: str, __: object) -> Any:
-        return count if _is_own(frame.f_code.co_filename) else None
+        if not _is_own(frame.f_code.co_filename):
+            return None
+        frame.f_trace_opcodes = _jumps_to_itself(frame.f_code)
+        return count
 
     def count(frame: FrameType, what: str, _: object) -> Any:
         nonlocal left
-        left -= what == "line"
+        left -= what in ("line", "opcode")
         if left < 0:
             raise WorldStalled(f"{LINES_LIMIT:,} lines without a yield")
         return count

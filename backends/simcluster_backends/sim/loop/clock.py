@@ -4,16 +4,17 @@ from __future__ import annotations
 
 import gc
 import math
-from collections.abc import Callable, Generator, Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from heapq import heappop, heappush
 from itertools import count
 from typing import Any
 
 import msgspec
-import simpy
 from simpy.core import EmptySchedule, StopSimulation
-from simpy.events import NORMAL, URGENT, Event, EventPriority, Process
+from simpy.events import NORMAL, URGENT, Event, EventPriority
+
+from simcluster_backends.common.worlds.environment import WorldEnvironment
 
 RARELY = (100_000, 50, 50)
 """Garbage collection thresholds for a run: messages and flows form no cycles to be collected.
@@ -47,7 +48,7 @@ class Alarm(msgspec.Struct, eq=False):
     cancelled: bool = False
 
 
-class Clock(simpy.Environment):
+class Clock(WorldEnvironment):
     """A SimPy environment with alarms and SimPy's events in one queue of its own.
 
     The order is time, then SimPy's priority (an alarm's is normal), then the order of scheduling.
@@ -68,7 +69,6 @@ class Clock(simpy.Environment):
         self.numbers = count()  # of the next entries; entries at one time happen in this order
         self.handle: Callable[[Event], object] = self.happen
         self._is_handling = False
-        self.resumed: Generator[Event, Any, Any] | None = None  # of the process that ran last
 
     @property
     def now(self) -> float:
@@ -91,10 +91,6 @@ class Clock(simpy.Environment):
             raise ValueError(f"a delay of {delay}")
         if delay < math.inf:
             heappush(self.queue, (float(self.now_s + delay), priority, next(self.numbers), event))
-
-    def process(self, generator: Generator[Event, Any, Any]) -> Process:
-        """Start a process; a *generator* that yields anything but events of this clock fails at that line."""
-        return Process(self, _EventGenerator(self, generator))  # type: ignore[arg-type]
 
     def peek(self) -> float:
         """Return the time of the next event, or inf if there is none."""
@@ -184,30 +180,6 @@ class Clock(simpy.Environment):
         settle, self.settle = self.settle, None
         if settle is not None:
             settle()
-
-
-class _EventGenerator:
-    """The *generator* of a process of *clock*, with every event checked that it yields."""
-
-    def __init__(self, clock: Clock, generator: Generator[Event, Any, Any]) -> None:
-        self.__name__ = getattr(generator, "__name__", type(generator).__name__)
-        self._clock = clock
-        self._generator = generator
-        if not hasattr(generator, "throw"):
-            raise ValueError(f"{generator!r:.80} is no generator: call the function, as in env.process(repair(env))")
-
-    def send(self, value: object) -> Event:
-        self._clock.resumed = self._generator
-        return self._checked(self._generator.send(value))
-
-    def throw(self, error: BaseException) -> Event:
-        return self._checked(self._generator.throw(error))
-
-    def _checked(self, event: object) -> Event:
-        while not (isinstance(event, Event) and event.env is self._clock):
-            other = "an event of another environment" if isinstance(event, Event) else f"{event!r:.80}"
-            event = self._generator.throw(TypeError(f"yielded {other}; a process yields events, as env.timeout(1.0)"))
-        return event
 
 
 @contextmanager

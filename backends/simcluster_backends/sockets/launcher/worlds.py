@@ -13,10 +13,10 @@ from simcluster.job import ClusterJob
 from simcluster.topology import Topology
 from simcluster_backends.common.worlds.acts import WorldActs
 from simcluster_backends.common.worlds.handles import ClusterControl
-from simcluster_backends.common.worlds.limits import EventBudget, world_code
+from simcluster_backends.common.worlds.limits import EventBudget, WorldStalled, world_code
 from simcluster_backends.sockets.launcher.faults import BY_ITS_STARTER, LauncherFaults, holds_of
 from simcluster_backends.sockets.launcher.node_handle import NodeHandle
-from simcluster_backends.sockets.wire.messages import CutOrder, HealOrder
+from simcluster_backends.sockets.wire.messages import LAUNCHER_S, CutOrder, HealOrder
 
 if TYPE_CHECKING:
     import numpy as np
@@ -25,6 +25,9 @@ SUPPORTED = (kinds.Crash, kinds.Restart, kinds.Hang, kinds.Cut)
 
 EVENTS_A_TURN = 1000
 """Limit on the events of worlds that are overdue, before the launcher hears its nodes again."""
+
+HELD_SHARE = 0.8
+"""The share of the limit on the launcher's silence for which worlds may hold it up: its last heartbeat is older."""
 
 
 class LauncherStage:
@@ -92,10 +95,14 @@ class LauncherStage:
             self._tell(rank, number, pairs)
 
     def nobody_returns(self) -> None:
-        """Let the run wait no longer for nodes that its worlds, which have ended, have crashed."""
+        """Let the run wait no longer for nodes that its worlds have crashed, since they will not restart them."""
         for fault in self._faults_on.values():
             if isinstance(fault, kinds.Restart) and self._faults.away.get(fault.rank) is fault:
                 del self._faults.away[fault.rank]
+                reason = kinds.never_restarted(kinds.crashed(fault.author))
+                self._faults.planned[fault.rank] = reason
+                if self._members[fault.rank].gone is not None:
+                    self._members[fault.rank].gone = reason
 
     def _cut(self, number: int, fault: kinds.Cut) -> None:
         pairs = kinds.severed(fault, self.topology)
@@ -124,13 +131,15 @@ class LauncherWorlds:
     ) -> None:
         self._worlds = job.worlds
         self._failed = failed
+        self._silence_s = max(dead_s, LAUNCHER_S)
         self._budget = EventBudget()
         self._loop = asyncio.get_running_loop()
         self._next: asyncio.Handle | None = None
         if self._worlds and job.topology is not None:
-            import simpy  # which a node of such a run does not need
+            # It imports simpy, which a node of such a run does not need.
+            from simcluster_backends.common.worlds.environment import WorldEnvironment
 
-            self._env = simpy.Environment()
+            self._env = WorldEnvironment()
             self._stage = LauncherStage(job.topology, job.seed, members, faults, dead_s)
 
     def start(self) -> None:
@@ -151,16 +160,27 @@ class LauncherWorlds:
         """Let no world go on."""
         if self._next is not None:
             self._next.cancel()
+            self._stage.nobody_returns()
+
+    def _check_held(self, held_s: float) -> None:
+        """Raise WorldStalled if the worlds have held up the launcher for so long that nodes may be lost."""
+        if held_s > HELD_SHARE * self._silence_s:
+            raise WorldStalled(
+                f"{held_s:.1f} s of real time without a yield; nodes lose a launcher that is silent for "
+                f"{self._silence_s:g} s"
+            )
 
     def _run_due(self) -> None:
         """Let the events happen that are due, and schedule the next."""
+        began_s = self._loop.time()
         try:
             for _ in range(EVENTS_A_TURN):
                 if self._env.peek() > self._stage.now_s():
                     break
-                with world_code(lambda: None):
+                with world_code(lambda: self._env.resumed):
                     self._env.step()
                     self._budget.count(self._env.now)
+                    self._check_held(self._loop.time() - began_s)
         except WorldFailed as error:
             self._failed(error)
             return

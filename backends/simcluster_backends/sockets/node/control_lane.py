@@ -32,11 +32,6 @@ from simcluster_backends.sockets.wire.handshake import Handshake, PeerIdentity
 JOIN_S = 60.0
 """The limit on a node's attempts to reach its launcher."""
 
-LAUNCHER_S = 5.0
-"""The shortest limit on a launcher's silence, even if `dead_s` is shorter.
-
-A launcher may share its process with a notebook or a test, which can block it.
-"""
 LAST_S = 3.0
 """The time that a node has to end by itself after losing its launcher."""
 
@@ -165,10 +160,10 @@ class ControlLane:
         """Report at every heartbeat until either side ends. Lose the launcher if it is silent."""
         last_s = time.monotonic()
         while not self._ended.is_set():
-            heartbeat_s, dead_s = 0.5, LAUNCHER_S
+            heartbeat_s, dead_s = 0.5, wire.LAUNCHER_S
             if self.job.done() and self.job.exception() is None:
                 job = self.job.result()
-                heartbeat_s, dead_s = job.heartbeat_s, max(job.dead_s, LAUNCHER_S)
+                heartbeat_s, dead_s = job.heartbeat_s, max(job.dead_s, wire.LAUNCHER_S)
                 for message in self._report():
                     self._put(message)
             with suppress(TimeoutError):

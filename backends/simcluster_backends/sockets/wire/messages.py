@@ -19,6 +19,8 @@ from simcluster_backends.sockets.wire.outgoing import OutgoingFrame
 ROWS_A_FRAME = 5000
 PIECE_BYTES = 256 * 1024
 """The size of a piece, so small that heartbeats get through between pieces on a slow link."""
+LAUNCHER_S = 5.0
+"""The shortest limit on a launcher's silence, which a notebook or a test in its process can cause."""
 
 
 class WireMessage(msgspec.Struct, array_like=True, frozen=True):

@@ -315,6 +315,16 @@ def test_a_world_that_ticks_for_ever_hides_no_deadlock(monkeypatch: pytest.Monke
         run_under([waits_for_ever, waits_for_ever], ticks)
 
 
+def test_a_node_that_its_world_never_restarts_is_named_with_the_world() -> None:
+    def forgets(env: simpy.Environment, cluster: ClusterHandle) -> Any:
+        yield env.timeout(0.5)
+        cluster.node("n1").crash(returns=True)
+
+    said = r"deadlock at 1 s: n1, crashed by the world forgets with returns=True, and never restarted$"
+    with pytest.raises(Deadlock, match=said):
+        run_under([works(1.0), works(1.0)], forgets)
+
+
 def test_a_world_that_restarts_a_node_for_ever_ends_the_run_unless_steps_are_made(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
@@ -379,6 +389,21 @@ def misspelt(env: simpy.Environment, cluster: ClusterHandle) -> Any:
     cluster.link("n0-sv").cut()
 
 
+def far(env: simpy.Environment, cluster: ClusterHandle) -> Any:
+    yield env.timeout(1.0)
+    cluster.link("n0-sw").latency_s = 1e300
+
+
+def narrow(env: simpy.Environment, cluster: ClusterHandle) -> Any:
+    yield env.timeout(1.0)
+    cluster.link("n0-sw").bandwidth_Bps = 1e-300
+
+
+def lossy(env: simpy.Environment, cluster: ClusterHandle) -> Any:
+    yield env.timeout(1.0)
+    cluster.link("n0-sw").loss = 0.91
+
+
 def foreign(env: simpy.Environment, cluster: ClusterHandle) -> Any:
     yield simpy.Environment().timeout(1.0)
 
@@ -420,6 +445,11 @@ def spins(env: simpy.Environment, cluster: ClusterHandle) -> Any:
         pass
 
 
+def spins_on_one_line(env: simpy.Environment, cluster: ClusterHandle) -> Any:
+    yield env.timeout(1.0)
+    while True: pass  # noqa: E701  # fmt: skip
+
+
 def stands_still(env: simpy.Environment, cluster: ClusterHandle) -> Any:
     while True:
         yield env.timeout(0.0)
@@ -430,6 +460,9 @@ def stands_still(env: simpy.Environment, cluster: ClusterHandle) -> Any:
     [
         (twice, r"n1, which is down already: crashed by the world twice"),
         (negative, r"bandwidth_Bps of n0-sw: found -1\.0, expected a number above 0"),
+        (far, r"latency_s of n0-sw: found 1e\+300, expected a quantity from 1e-18 to 1e\+30 in its base unit"),
+        (narrow, r"bandwidth_Bps of n0-sw: found 1e-300, expected a quantity from 1e-18 to 1e\+30 in its base unit"),
+        (lossy, r"loss of n0-sw: found 0\.91, expected a number from 0, the topology's, to 0\.9 \(each further try"),
         (misspelt, r"unknown link 'n0-sv'; did you mean 'n0-sw'\?"),
         (forgets_an_attribute, r"no attribute 'sped'"),
         (takes_from_nothing, r"generator raised StopIteration"),
@@ -438,6 +471,7 @@ def stands_still(env: simpy.Environment, cluster: ClusterHandle) -> Any:
         (foreign, r"yielded an event of another environment"),
         (deep, r"LookupError: inner"),
         (spins, r"10,000 lines without a yield"),
+        (spins_on_one_line, r"10,000 lines without a yield"),
         (stands_still, r"10,000 events at 0 s, and no time passes"),
     ],
 )
@@ -449,7 +483,7 @@ def test_a_wrong_world_fails_the_run_in_one_sentence_with_its_file_and_line(
     with pytest.raises(WorldFailed, match=rf"^the world failed at .*test_worlds\.py:\d+ \(\w+\): .*{said}") as failed:
         run_under([works(1e4), works(1e4)], world)
     assert "simcluster_backends" not in failed.value.details
-    assert f"in {world.__name__}" in failed.value.details or world is spins
+    assert f"in {world.__name__}" in failed.value.details or world in (spins, spins_on_one_line)
 
 
 # determinism

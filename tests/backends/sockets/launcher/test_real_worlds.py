@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import re
+import time
 from pathlib import Path
 from typing import Any
 
@@ -106,7 +108,7 @@ def test_nobody_waits_for_a_node_whose_world_has_ended_without_a_restart(tmp_pat
 
     record = run_under(forgets, tmp_path, [(1, "life 0"), (1, "lost"), (2, "life 0")])
     assert record.error is None
-    assert record.extra["lost"] == {"n1": "crashed by the world forgets"}
+    assert record.extra["lost"] == {"n1": "crashed by the world forgets with returns=True, and never restarted"}
 
 
 def test_what_real_nodes_cannot_do_fails_the_run_at_the_line_of_the_world(tmp_path: Path) -> None:
@@ -120,6 +122,22 @@ def test_what_real_nodes_cannot_do_fails_the_run_at_the_line_of_the_world(tmp_pa
     assert "slow by a world: found real nodes, expected crash, restart, freeze or cut" in str(record.error)
 
 
+def test_a_world_that_holds_up_the_launcher_until_nodes_lose_it_is_named(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("simcluster_backends.sockets.launcher.worlds.HELD_SHARE", 0.01)  # of 10 s
+
+    def sleeps(env: simpy.Environment, cluster: ClusterHandle) -> Any:
+        yield env.timeout(0.1)
+        time.sleep(0.2)
+        yield env.timeout(0.1)
+
+    record = run_under(sleeps, tmp_path, [(1, "never")])
+    assert isinstance(record.error, WorldFailed)
+    said = r"\(sleeps\): WorldStalled: 0\.\d s of real time without a yield; nodes lose a launcher .* for 10 s"
+    assert re.search(said, str(record.error))
+
+
 def test_a_world_that_never_lets_time_pass_fails_the_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("simcluster_backends.common.worlds.limits.EVENTS_LIMIT", 3000)
 
@@ -129,4 +147,5 @@ def test_a_world_that_never_lets_time_pass_fails_the_run(tmp_path: Path, monkeyp
 
     record = run_under(stands_still, tmp_path, [(1, "never")])
     assert isinstance(record.error, WorldFailed)
-    assert "no time passes" in str(record.error)
+    where = r"the world failed at .*test_real_worlds\.py:\d+ \(stands_still\): "
+    assert re.match(rf"{where}.*no time passes", str(record.error))
