@@ -67,13 +67,15 @@ class RoutedTokens:
 
     def shares(self) -> Tensor:
         """Return each expert's share of the copies."""
-        return torch.from_numpy(self.load / self.load.sum()).to(self.scores)
+        found = torch.from_numpy(self.load / self.load.sum())
+        return found.to(self.scores.dtype).to(self.scores.device)  # MPS takes no float64, not even to convert it
 
     def shift(self, rate: float) -> None:
         """Move the router's bias by *rate* towards the experts with less than the mean load."""
         if rate and not self.scores.is_meta:
             bias = self.piece.whole.bias
-            bias += rate * torch.from_numpy(np.sign(self.load.mean() - self.load)).to(bias)
+            signs = torch.from_numpy(np.sign(self.load.mean() - self.load))
+            bias += rate * signs.to(bias.dtype).to(bias.device)
 
     def metrics(self) -> dict[str, float]:
         """Return the share of the copies that were *dropped*, the load of the *busiest* expert over
