@@ -62,7 +62,7 @@ def test_a_mapping_may_be_in_any_order() -> None:
         ({"by": "device"}, "workload.batch_size: found no total, expected a whole number of at least 3"),
         ({"total": 80, "by": "rank"}, "workload.batch_size.by: found 'rank', expected device"),
         ({"total": 80, "by": "device", "least": 1}, "workload.batch_size.least: unknown key"),
-        ({"n0": 10**7, "n1": 1, "n2": 1}, "expected at least 10000002, 1 for each of 10000002 shards"),
+        ({"n0": 10**7, "n1": 1, "n2": 1}, "found 10000002 samples on 3 ranks together, expected at most 4000"),
     ],
 )
 def test_sizes_that_are_none_are_refused_before_anything_starts(batch_size: Any, told: str) -> None:

@@ -44,7 +44,7 @@ def test_an_uneven_partition_fills_every_batch() -> None:
 def test_a_batch_larger_than_its_shard_is_refused_with_the_rank() -> None:
     model = mnist_mlp()
     whole = len(model.train_samples)
-    with pytest.raises(UsageError, match=rf"samples, expected at least {2 * whole + 1}"):
+    with pytest.raises(UsageError, match=f"{2 * whole + 1} samples on 2 ranks together, expected at most {whole}"):
         model.with_batches((2 * whole, 1)).shards(2, 0)
     with pytest.raises(UsageError, match="2 sizes, expected 3, one per rank"):
         model.with_batches((2, 1)).replica(0, 3, 0, 1)
