@@ -40,7 +40,7 @@ class OutageLog:
         self._tell(f"{why}; all nodes start again, and requests are refused until they have loaded the model")
 
     def _with_reason(self, rank: int, why: str) -> str:
-        return f"{self._names[rank]} is lost" + (f": {why}" if why else "")
+        return f"{self._names[rank]} is lost: {why or 'other nodes noticed it'}"
 
     def _in_words(self, ranks: Sequence[int]) -> str:
         return ", ".join(self._names[rank] for rank in ranks)

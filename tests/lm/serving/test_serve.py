@@ -141,6 +141,25 @@ def prefilled(found: Serving) -> float:
     return float(re.search(r"^simcluster:prefilled_tokens_total\S+ (\S+)", found.client.get("/metrics").text, re.M)[1])
 
 
+TRIES = 5
+"""An answer may be through before a node is killed, whatever the client has read of it."""
+
+
+def _streamed_past_a_kill(found: Serving, place: int) -> str:
+    """Return the text of a stream during which the node at *place* of the shelf is killed."""
+    rank = "abc".index(found.client.get("/shelf").json()["parts"][place]["node"])
+    body = {"model": "tiny", "prompt": "hello", "max_tokens": 120, "temperature": 0, "stream": True}
+    with found.client.stream("POST", "/v1/completions", json=body) as answer:
+        lines = answer.iter_lines()
+        text = next(lines)
+        nodes_of(found.process)[rank].kill()
+        text += "\n".join(lines)
+    assert "error" not in text
+    assert text.rstrip().endswith("data: [DONE]")
+    chunks = [json.loads(line.removeprefix("data: ")) for line in text.splitlines() if line.startswith("data: {")]
+    return "".join(chunk["choices"][0]["text"] for chunk in chunks if chunk["choices"])
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize(
     ("placement", "place"), sample_of([("file", 1), ("file", 0), ("file", 2), ("replicas", 0), ("replicas", 1)])
@@ -148,25 +167,22 @@ def prefilled(found: Serving) -> float:
 def test_a_stream_goes_on_with_the_same_tokens_when_a_node_is_killed_in_it(
     model: Path, placement: str, place: int
 ) -> None:
-    with serving(model, "sockets", *(() if placement == "file" else ("--placement", placement))) as found:
-        rank = "abc".index(found.client.get("/shelf").json()["parts"][place]["node"])
-        body = {"model": "tiny", "prompt": "hello", "max_tokens": 120, "temperature": 0, "stream": True}
-        expected = found.complete(max_tokens=120).json()["choices"][0]["text"]
-        with found.client.stream("POST", "/v1/completions", json=body) as answer:
-            lines = answer.iter_lines()
-            text = next(lines)
-            nodes_of(found.process)[rank].kill()
-            text += "\n".join(lines)
-        assert "error" not in text
-        assert text.rstrip().endswith("data: [DONE]")
-        chunks = [json.loads(line.removeprefix("data: ")) for line in text.splitlines() if line.startswith("data: {")]
-        assert "".join(chunk["choices"][0]["text"] for chunk in chunks if chunk["choices"]) == expected
-        if placement == "replicas":  # the first one has the request: 5 tokens of each prompt, and none again without it
-            assert prefilled(found) > 10 if place == 0 else prefilled(found) == 10
-        # The node is started again, and joins the others: three are there for the next answer.
-        while len(nodes_of(found.process)) < 3:
-            time.sleep(0.05)
-        assert found.complete(max_tokens=120).json()["choices"][0]["text"] == expected
+    again = 0.0
+    for _ in range(TRIES):
+        with serving(model, "sockets", *(() if placement == "file" else ("--placement", placement))) as found:
+            expected = found.complete(max_tokens=120).json()["choices"][0]["text"]
+            before = prefilled(found)
+            assert _streamed_past_a_kill(found, place) == expected
+            again = prefilled(found) - before
+            # The node is started again, and joins the others: three are there for the next answer.
+            while len(nodes_of(found.process)) < 3:
+                time.sleep(0.05)
+            assert found.complete(max_tokens=120).json()["choices"][0]["text"] == expected
+        # The first replica has the request: 5 tokens of the prompt, and more again unless the answer was through.
+        if placement == "file" or again > 5 or place == 1:
+            break
+    if placement == "replicas":
+        assert again > 5 if place == 0 else again == 5
 
 
 SMALL = {
