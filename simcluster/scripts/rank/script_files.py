@@ -12,6 +12,7 @@ import builtins
 import io
 import os
 import shutil
+import stat
 import sys
 import threading
 from collections.abc import Iterator
@@ -63,7 +64,7 @@ class ScriptFiles:
         if not whole.is_relative_to(self._top):
             return
         folders = [one for one in reversed(whole.parents) if one.is_relative_to(self._top)]
-        if all(place.is_dir() and not place.is_symlink() for place in folders) and not whole.is_symlink():
+        if all(map(_is_real_folder, folders)) and not whole.is_symlink():
             return
         with _locked(self._top):
             for place in folders:
@@ -96,6 +97,14 @@ class ScriptFiles:
             if self._linked < MOST_LINKS and not os.path.lexists(link):
                 self._linked += 1
                 link.symlink_to(entry.path)
+
+
+def _is_real_folder(place: Path) -> bool:
+    """Return whether *place* is a directory and no link, by one look: another rank may be replacing it."""
+    try:
+        return stat.S_ISDIR(place.lstat().st_mode)
+    except OSError:
+        return False
 
 
 @contextmanager
