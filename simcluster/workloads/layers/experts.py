@@ -106,7 +106,7 @@ def combine(stream: Tensor, rows: Tensor, index: Tensor, weights: Tensor) -> Ten
     The sum is in the order of the experts, so it does not depend on where these are.
     """
     own = weights.flatten().index_select(0, index)
-    return stream + weighted_copies(rows, index, own, weights).view_as(stream)
+    return added_copies(stream, rows * own.unsqueeze(1), index, weights)
 
 
 def weighted_copies(rows: Tensor, index: Tensor, weights: Tensor, like: Tensor) -> Tensor:
@@ -122,8 +122,8 @@ def added_copies(stream: Tensor, rows: Tensor, index: Tensor, like: Tensor) -> T
 
 
 def unweighted_copies(gradient: Tensor, rows: Tensor, places: Tensor, weights: Tensor) -> list[Tensor]:
-    """Return the gradients with respect to [*rows*, *weights*] of `weighted_copies`, of whose sums
-    *gradient* is that. *places* are the sums that rows are in.
+    """Return the gradients with respect to [*rows*, *weights*] of `weighted_copies`. *gradient* is
+    that with respect to its sums, and *places* are the sums that rows are in.
     """
     above = gradient.index_select(0, places)
     return [(above * weights.unsqueeze(1)).to(rows.dtype), (above * rows).sum(1)]
@@ -131,10 +131,9 @@ def unweighted_copies(gradient: Tensor, rows: Tensor, places: Tensor, weights: T
 
 def uncombine(gradient: Tensor, rows: Tensor, index: Tensor, weights: Tensor) -> list[Tensor]:
     """Return the gradients with respect to [*rows*, *weights*] of `combine`."""
-    above = copied_rows(gradient.flatten(0, -2), index, weights.shape[1])
-    by_weights = weights.new_zeros(weights.numel()).index_copy(0, index, (above * rows).sum(1))
-    of_rows = above * weights.flatten().index_select(0, index).unsqueeze(1)
-    return [of_rows.to(rows.dtype), by_weights.view_as(weights)]
+    own = weights.flatten().index_select(0, index)
+    of_rows, by_own = unweighted_copies(gradient.flatten(0, -2), rows, index // weights.shape[1], own)
+    return [of_rows, weights.new_zeros(weights.numel()).index_copy(0, index, by_own).view_as(weights)]
 
 
 def router_gradient(
