@@ -16,6 +16,7 @@ from torch.optim.lr_scheduler import LambdaLR
 
 from simcluster.errors import UsageError
 from simcluster.spelling import nearest
+from simcluster.workloads.optimizers import NonNegativeFinite
 
 ScheduleKind = Literal["constant", "cosine", "linear", "step"]
 KINDS: tuple[str, ...] = get_args(ScheduleKind)
@@ -44,7 +45,7 @@ class LearningRateSchedule(BaseModel):
 
     kind: ScheduleKind = "constant"
     warmup_steps: Annotated[int, Field(ge=0)] = 0
-    min_learning_rate: Annotated[float, Field(ge=0, allow_inf_nan=False)] | None = None
+    min_learning_rate: NonNegativeFinite | None = None
     steps: PositiveInt | None = None
     gamma: Annotated[float, Field(gt=0, lt=1)] | None = None
     every: PositiveInt | None = None

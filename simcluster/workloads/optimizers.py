@@ -23,6 +23,7 @@ from simcluster.errors import Problem, UsageError, raise_all
 _GLOBAL_HOOKS = torch_optimizer._global_optimizer_pre_hooks, torch_optimizer._global_optimizer_post_hooks
 
 PositiveFinite = Annotated[float, Field(gt=0, allow_inf_nan=False)]
+NonNegativeFinite = Annotated[float, Field(ge=0, allow_inf_nan=False)]
 MakeOptimizer = Callable[[list[nn.Parameter]], Optimizer]
 
 

@@ -17,12 +17,12 @@ from torch.nn.modules.dropout import _DropoutNd
 
 from simcluster.errors import Problem, UsageError, raise_all
 from simcluster.workloads.learning_rate import Schedule, schedule_of
+from simcluster.workloads.optimizers import NonNegativeFinite
 from simcluster.workloads.precision import Precision
 from simcluster.workloads.schedules import FACTOR, MakeSchedule
 from simcluster.workloads.steps import trainable_of
 
 Settings = ParamSpec("Settings")
-Decay = Annotated[float, Field(ge=0, allow_inf_nan=False)]
 Share = Annotated[float, Field(ge=0, lt=1)]
 Scale = Literal["none", "linear", "sqrt"]
 _FACTORS: Mapping[Scale, Callable[[int], float]] = {"none": lambda _: 1.0, "linear": float, "sqrt": math.sqrt}
@@ -43,7 +43,7 @@ class TrainingRecipe:
     """
 
     schedule: Schedule = "constant"
-    weight_decay: Decay | None = None
+    weight_decay: NonNegativeFinite | None = None
     dropout: Share | None = None
     precision: Precision = "f32"
     scale: Scale = "none"

@@ -15,7 +15,7 @@ from typing import Annotated, Literal
 
 import torch
 from annotated_types import Gt, Le
-from pydantic import Field, PositiveInt
+from pydantic import PositiveInt
 
 from simcluster.algorithms.by_place import PlacedSchedule, Shares, Sites, all_reduce_by
 from simcluster.algorithms.facts import Facts, by_samples
@@ -28,6 +28,7 @@ from simcluster.collectives import all_reduce, flatten, unflatten
 from simcluster.compression import Compression, Mean
 from simcluster.transport import Transport
 from simcluster.workloads import Replica
+from simcluster.workloads.optimizers import NonNegativeFinite
 
 
 @Facts(
@@ -41,7 +42,7 @@ async def local_sgd(
     interval: PositiveInt = 10,
     participation: Annotated[float, Gt(0), Le(1)] = 1.0,
     weighting: Literal["uniform", "samples"] = "uniform",
-    proximal: Annotated[float, Field(ge=0, allow_inf_nan=False)] = 0.0,
+    proximal: NonNegativeFinite = 0.0,
     control_variates: bool = False,
     schedule: PlacedSchedule = "ring",
     sites: Sites = "topology",

@@ -8,10 +8,8 @@ sum them.
 
 from __future__ import annotations
 
-from typing import Annotated
-
 import torch
-from pydantic import Field, PositiveInt
+from pydantic import PositiveInt
 
 from simcluster.algorithms.facts import Facts, always, by_samples, never
 from simcluster.algorithms.model_parallel.expert_layout import ExpertLayout, ParallelLayout, expert_cut, expert_shares
@@ -24,13 +22,12 @@ from simcluster.algorithms.steps import steps
 from simcluster.collectives import AllReduceSchedule, all_reduce, flatten, subgroup, unflatten
 from simcluster.transport import Transport
 from simcluster.workloads import Replica
-
-FiniteWeight = Annotated[float, Field(ge=0, allow_inf_nan=False)]
+from simcluster.workloads.optimizers import NonNegativeFinite, PositiveFinite
 
 
 @Facts(
     phases=expert_phases, shares=expert_shares, cut=expert_cut, whole=never, evenly=by_samples,
-    float64=never, joins=always,
+    joins=always,
     stays=lambda _: "each rank holds its experts, divided for this world size",
 )  # fmt: skip
 async def expert_parallel(
@@ -38,10 +35,10 @@ async def expert_parallel(
     replica: Replica,
     *,
     layout: ParallelLayout | None = None,
-    capacity_factor: Annotated[float, Field(gt=0, allow_inf_nan=False)] | None = None,
-    balance_loss: FiniteWeight = 0.0,
-    z_loss: FiniteWeight = 0.0,
-    bias_rate: FiniteWeight = 0.0,
+    capacity_factor: PositiveFinite | None = None,
+    balance_loss: NonNegativeFinite = 0.0,
+    z_loss: NonNegativeFinite = 0.0,
+    bias_rate: NonNegativeFinite = 0.0,
     load: ExpertLoad = None,
     merge: bool = False,
     schedule: AllReduceSchedule = "ring",
