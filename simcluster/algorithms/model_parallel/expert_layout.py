@@ -11,6 +11,7 @@ from typing import Any, Literal
 from pydantic import PositiveInt
 
 from simcluster.algorithms.facts import Settings, StateShares
+from simcluster.algorithms.model_parallel.expert_load import shares_of
 from simcluster.errors import UsageError
 from simcluster.workloads import Replica
 from simcluster.workloads.layers.experts import ExpertLayer
@@ -124,8 +125,9 @@ class ExpertLayout:
 
 
 def expert_cut(replica: Replica, size: int, settings: Settings) -> None:
-    ExpertLayout(replica, 0, size, settings["layout"])
-    if settings["merge"] and settings["load"] not in (None, "uniform"):
+    layers = ExpertLayout(replica, 0, size, settings["layout"]).wholes.values()
+    shares = [shares_of(settings["load"], len(layer.experts), layer.active) for layer in layers]
+    if settings["merge"] and any(len({*of_layer}) > 1 for of_layer in shares):
         expected = "false, or a uniform load, of which it is known how many tokens have several experts on a rank"
         raise UsageError("merge", f"true with load {settings['load']}", expected)
 

@@ -12,6 +12,7 @@ import torch
 from torch import nn
 
 import simcluster
+from simcluster.algorithms.model_parallel import expert_passes
 from simcluster.algorithms.model_parallel.expert_load import counts_by, kept_of, shares_of
 from simcluster.algorithms.model_parallel.merged_exchange import merged_tokens
 from simcluster.errors import UsageError
@@ -134,6 +135,12 @@ def test_of_merged_tokens_those_are_lost_whose_copies_are_all_dropped() -> None:
     assert merged_tokens(1000, 6, 2, 2, 0.0) == 0
 
 
+def test_more_copies_than_float32_counts_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(expert_passes, "MOST_COPIES", 15)
+    results, _, _ = run(MOE, star(2))
+    assert "batch_size: found 16 copies of tokens, expected at most 15 per rank" in str(results[0])
+
+
 def test_merged_sums_of_three_experts_are_by_rank() -> None:
     # Three experts of a token on two ranks: (a + b) + c or a + (b + c), not always the bits of one process.
     workload = mnist_moe(hidden=12, experts=6, active=3, expert_width=8, batch_size=8)
@@ -183,6 +190,13 @@ def test_a_router_that_collapses_shows_in_what_is_recorded(monkeypatch: Any) -> 
     assert values(records[1], "busiest") == [4.0] * 3
     assert values(records[1], "dropped") == [0.75] * 3
     assert values(records[1], "balance") == pytest.approx([4.0] * 3)
+
+
+@pytest.mark.parametrize("load", ["uniform", "zipf(0)", [2, 2, 2, 2]])
+def test_merging_takes_a_load_that_is_uniform_in_any_form(load: Any, tmp_path: Path) -> None:
+    keys = {"topology": {"generator": "star", "workers": 2}, "algorithm": "expert_parallel", "workload": "mnist_moe"}
+    changes = {"algorithm.merge": True, "algorithm.load": load, "numerics": "none", "stop.steps": 1}
+    assert simcluster.run(keys, overrides=changes, out=tmp_path / "run", report=False).summary["steps"] == 1
 
 
 def test_the_bias_evens_the_load() -> None:
