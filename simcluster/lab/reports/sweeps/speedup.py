@@ -97,7 +97,8 @@ def _work(run: RunFolder, by: By) -> float:
     stop = config["stop"]
     if ends := {key: stop[key] for key in ("time", "patience") if stop.get(key) is not None}:
         expected = "runs that stop by steps or epochs, or a sweep with a target and by='time_to_target_s'"
-        raise UsageError("by", f"elapsed_s of runs with {ends} in stop", expected)
+        rules = " and ".join(f"stop.{key}: {value}" for key, value in ends.items())
+        raise UsageError("by", f"elapsed_s of runs with {rules}", expected)
     if "steps" not in stop:
         return float(stop["epochs"])  # An epoch has all samples, for any number of ranks.
     ranks = size_of(run.summary) - (config["algorithm"].get("server_trains") is False)
