@@ -8,7 +8,7 @@ SYNC_PS = SERVED + "sync_ps.py"
 EDP = SERVED + "edp.py"
 DP = REDUCED + "all_reduce_dp.py"
 BARRIER, SERVER = SERVED + "barrier.py", SERVED + "asynchronous.py"
-PIPELINE = ALGORITHMS + "model_parallel/pipeline.py"
+FLUSH = ALGORITHMS + "model_parallel/pipeline_flush.py"
 EXPERTS, EXPERT_PASSES, EXPERT_LOAD = (
     ALGORITHMS + f"model_parallel/expert_{name}.py" for name in ("parallel", "passes", "load")
 )

@@ -1,12 +1,12 @@
-"""The memory that each rank of a partitioned model holds in each phase. See `Facts.phases`."""
+"""The memory that each rank of a partitioned model holds in each phase, and its share of the model. See `Facts`."""
 
 from __future__ import annotations
 
 from dataclasses import replace
 
-from simcluster.algorithms.facts import Settings, all_reduce_messages
+from simcluster.algorithms.facts import Settings, StateShares, all_reduce_messages
 from simcluster.algorithms.model_parallel.gathering import gathering_bytes
-from simcluster.algorithms.model_parallel.order import ranks_of
+from simcluster.algorithms.model_parallel.order import ranks_of, stages_of
 from simcluster.algorithms.model_parallel.pipeline_plan import ORDERS, PipelinePlan, plan_by
 from simcluster.workloads import Replica
 from simcluster.workloads.costs.memory import MemoryBytes
@@ -100,3 +100,13 @@ def tensor_phases(replica: Replica, settings: Settings, whole: MemoryBytes, in_p
     joined = max((replica.shapes[place].nbytes for place in shard.cuts), default=0)
     gathers = replace(step, gradients=0, scratch=0, messages=gathering_bytes(replica, shard.cuts) + joined)
     return [[training, step, gathers], *([training, step] for _ in range(size - 1))]
+
+
+def parted_shares(size: int, settings: Settings) -> StateShares:
+    # This is an estimate: stages are balanced by work, not by bytes, and with tensor parallelism
+    # every rank holds the layers that are not split.
+    return StateShares(*[1.0 / stages_of(size, settings)] * 3)
+
+
+def pipeline_cut(replica: Replica, size: int, settings: Settings) -> None:
+    plan_by(settings, replica, size, len(ranks_of(settings["order"], size)))

@@ -13,24 +13,19 @@ from typing import Literal
 
 import torch
 from pydantic import PositiveFloat, PositiveInt
-from torch import Tensor
 
 from simcluster.algorithms.facts import Facts, always, by_samples, never
 from simcluster.algorithms.model_parallel.gathering import WeightGathering
-from simcluster.algorithms.model_parallel.memory import pipeline_phases
-from simcluster.algorithms.model_parallel.model_parallel_copies import parted_shares, pipeline_cut
+from simcluster.algorithms.model_parallel.memory import parted_shares, pipeline_cut, pipeline_phases
 from simcluster.algorithms.model_parallel.order import Order, ranks_of, takes_no_part
-from simcluster.algorithms.model_parallel.pipeline_plan import ORDERS, PipelinePlan, Task, plan_of
+from simcluster.algorithms.model_parallel.pipeline_flush import LayerStage, flush, summed
+from simcluster.algorithms.model_parallel.pipeline_plan import ORDERS, plan_of
 from simcluster.algorithms.model_parallel.placement import placed
 from simcluster.algorithms.steps import steps
 from simcluster.collectives import naive_all_reduce, subgroup
-from simcluster.payload import Payload, pack
 from simcluster.transport import Transport
-from simcluster.workloads import Batch, Replica
+from simcluster.workloads import Replica
 from simcluster.workloads.data.streams import micro_batches as cut
-from simcluster.workloads.layers.layer_costs import LayerCost
-from simcluster.workloads.layers.layers import Layer
-from simcluster.workloads.layers.part import ParameterPart
 
 
 @Facts(
@@ -73,21 +68,25 @@ async def pipeline(
     i = line.rank
     tasks = ORDERS[schedule](p, i, m, plan.chunks)
     part = replica.part(plan.places(i))
-    mine = [plan.stage(chunk * p + i) for chunk in range(plan.chunks)]
+    mine = [LayerStage(line, *plan.stage(chunk * p + i)) for chunk in range(plan.chunks)]
 
     async with asyncio.TaskGroup() as sends:
         async for step, batch in steps(replica, joined=True, places=part.places):
             # Phases 1 and 2, forward and backward: the mean loss, and the gradients of this rank's parameters.
             sums = {place: torch.zeros_like(own) for place, own in zip(part.places, part.parameters, strict=True)}
-            loss, stashed = await _flush(line, plan, mine, tasks, cut(batch, m), step, sums, sends)
+            loss, stashed = await flush(line, mine, tasks, cut(batch, m), step, sums, sends)
 
             # Phase 3, tie: a parameter shared by several ranks gets the sum of their gradients.
             for place, holders in plan.tied(i).items():
-                sums[place] = await _sum(line, holders, sums[place], f"tied/{step}/{place}")
+                sums[place] = await summed(line, holders, sums[place], f"tied/{step}/{place}")
 
             # Phase 4, step: update this rank's parameters; a norm for clipping is that of all
             # ranks' gradients.
-            squares = await _squares(line, part, [sums[place] for place in plan.counted(i)], f"norm/{step}")
+            squares = None
+            if part.clips:
+                counted = [sums[place] for place in plan.counted(i)]
+                own_squares = await node.compute(part.squared_norm, counted, cost=part.norm_cost())
+                squares = await naive_all_reduce(line, own_squares, f"norm/{step}")
             await node.compute(part.apply, list(sums.values()), squares, cost=part.apply_cost())
             sums.clear()
 
@@ -96,65 +95,3 @@ async def pipeline(
                 await gathering.send(step, part.parameters)
             if gathering.is_due(step) or node.rank != 0:
                 node.record(step=step, loss=loss, stashed=stashed)
-
-
-async def _flush(
-    node: Transport, plan: PipelinePlan, mine: list[tuple[Layer, LayerCost]], order: list[Task], micros: list[Batch],
-    step: int, sums: dict[int, Tensor], sends: asyncio.TaskGroup,
-) -> tuple[float, int]:  # fmt: skip
-    """Add all micro-batches' gradients to *sums*; return (the mean loss, the peak number of stashed
-    micro-batches).
-    """
-    # Stage s is chunk s // p of rank s % p; data for a stage of the same rank stays here.
-    p, i, m = node.size, node.rank, len(micros)
-    kept: dict[str, Payload] = {}
-    losses, stashed = [0.0] * m, 0
-
-    def hand(s: int, tag: str, content: Payload) -> None:
-        if s % p == i:
-            kept[tag] = content
-        else:
-            sends.create_task(node.send(s % p, tag, content))  # sent while this rank continues
-
-    async def take(s: int, tag: str) -> Payload:
-        return kept.pop(tag) if s % p == i else (await node.recv(s % p, tag)).payload
-
-    for way, chunk, k in order:
-        s, (layers, cost) = chunk * p + i, mine[chunk]
-        if way == "forward":
-            # Phase 1: activations of micro-batch k from the previous stage, and on to the next.
-            inputs = micros[k].inputs if s == 0 else (await take(s - 1, f"activations/{step}/{s}/{k}")).tensors[0]
-            if s == plan.last:
-                losses[k] = await node.compute(layers.loss, inputs, micros[k].targets, k, cost=cost.forward)
-            else:
-                outputs = await node.compute(layers.forward, inputs, k, cost=cost.forward)
-                hand(s + 1, f"activations/{step}/{s + 1}/{k}", pack(outputs))
-            stashed = max(stashed, sum(layers.stashed for layers, _ in mine))
-        else:
-            # Phase 2: their gradient and the loss from the next stage; a micro-batch is 1/m of the batch.
-            behind = await take(s + 1, f"gradients/{step}/{s}/{k}") if s < plan.last else pack(loss=losses[k])
-            losses[k] = behind.values["loss"]  # type: ignore[assignment]
-            above = behind.tensors[0] if behind.tensors else None
-            own = [sums[place] for place in layers.parameters]
-            below, _ = await node.compute(layers.backward, above, k, 1 / m, own, cost=cost.backward)
-            if s > 0:
-                handed = [] if below is None else [below]
-                hand(s - 1, f"gradients/{step}/{s - 1}/{k}", pack(*handed, loss=losses[k]))
-    return sum(losses) / m, stashed
-
-
-async def _squares(node: Transport, part: ParameterPart, own: list[Tensor], tag: str) -> Tensor | None:
-    """Return the squared norm of all ranks' gradients if they are clipped, otherwise None."""
-    if not part.clips:
-        return None
-    return await naive_all_reduce(node, await node.compute(part.squared_norm, own, cost=part.norm_cost()), tag)
-
-
-async def _sum(node: Transport, ranks: list[int], mine: Tensor, tag: str) -> Tensor:
-    """Return the sum over *ranks*, added in rank order: bit-identical on all of them."""
-    async with asyncio.TaskGroup() as group:
-        for rank in ranks:
-            if rank != node.rank:
-                group.create_task(node.send(rank, tag, mine))
-        parts = [mine if rank == node.rank else (await node.recv(rank, tag)).tensor for rank in ranks]
-    return torch.stack(parts).sum(0)

@@ -11,19 +11,20 @@ joined batches of all ranks.
 
 from __future__ import annotations
 
+from collections.abc import Hashable, Mapping, Sequence
+
 import torch
 from pydantic import PositiveInt
 from torch import Tensor
 
 from simcluster.algorithms.facts import Facts, always, by_samples, never
 from simcluster.algorithms.model_parallel.gathering import gather
-from simcluster.algorithms.model_parallel.memory import tensor_phases
-from simcluster.algorithms.model_parallel.model_parallel_copies import parted_shares
+from simcluster.algorithms.model_parallel.memory import parted_shares, tensor_phases
 from simcluster.algorithms.steps import resumable, steps
 from simcluster.collectives import AllReduceSchedule, all_reduce
 from simcluster.transport import Transport
 from simcluster.workloads import Batch, Replica
-from simcluster.workloads.layers.tensor_shard import TensorShard
+from simcluster.workloads.layers.tensor_shard import ShardedLayer, ShardedLayerCost, TensorShard
 
 
 @Facts(
@@ -83,41 +84,58 @@ async def _forward_and_backward(
     """Run phases 1 and 2: add the batch's gradients to *gradients*, and return the loss."""
     costs = shard.costs(batch)
     stream = batch.inputs
-
-    # Phase 1, forward, layer by layer: whole(x), then the sum over ranks of shard(whole(x)).
     for number, (piece, cost) in enumerate(zip(shard.pieces, costs, strict=False)):
-        inputs = stream
-        if piece.whole is not None:
-            inputs = await node.compute(piece.whole.forward, stream, cost=cost.whole.forward)
-        if piece.shard is None:
-            stream = inputs
-            continue
-        share = await node.compute(piece.shard.forward, inputs, cost=cost.shard.forward)
-        total = await all_reduce(node, share, f"g/{step}/{number}", schedule=schedule)
-        stream = await node.compute(piece.join, stream, total, cost=cost.join.forward)
+        stream = await forward_through(node, piece, cost, stream, f"g/{step}/{number}", schedule)
     loss = await node.compute(shard.last.loss, stream, batch.targets, cost=costs[-1].whole.forward)
-
-    # Phase 2, backward: through g unchanged, through the shard, then the sum over ranks of the result.
     gradient, _ = await node.compute(shard.last.backward, cost=costs[-1].whole.backward)
     for number, (piece, cost) in reversed(list(enumerate(zip(shard.pieces, costs, strict=False)))):
-        through, after = gradient, gradient
-        if piece.shard is not None:
-            through, own = await node.compute(piece.shard.backward, gradient, cost=cost.shard.backward)
-            _add(gradients, piece.shard.parameters, own)
-            if through is not None:
-                through = await all_reduce(node, through, f"f/{step}/{number}", schedule=schedule)
-        if piece.whole is not None:
-            through, own = await node.compute(piece.whole.backward, through, cost=cost.whole.backward)
-            _add(gradients, piece.whole.parameters, own)
-        gradient = through
-        if piece.shard is not None and after is not None:
-            gradient, bias = await node.compute(piece.unjoin, after, through, cost=cost.join.backward)
-            if bias is not None and piece.bias_place is not None:
-                _add(gradients, [piece.bias_place], [bias])
+        gradient = await back_through(node, piece, cost, gradient, gradients, f"f/{step}/{number}", schedule)
     return loss
 
 
-def _add(gradients: list[Tensor], places: list[int], more: list[Tensor]) -> None:
+async def forward_through(
+    node: Transport, piece: ShardedLayer, cost: ShardedLayerCost, stream: Tensor, tag: str, schedule: str,
+    name: Hashable = 0,
+) -> Tensor:  # fmt: skip
+    """Return whole(x), then the sum over ranks of shard(whole(x)): phase 1 of a layer, for the
+    micro-batch *name*.
+    """
+    inputs = stream
+    if piece.whole is not None:
+        inputs = await node.compute(piece.whole.forward, stream, name, cost=cost.whole.forward)
+    if piece.shard is None:
+        return inputs
+    share = await node.compute(piece.shard.forward, inputs, name, cost=cost.shard.forward)
+    total = await all_reduce(node, share, tag, schedule=schedule)
+    return await node.compute(piece.join, stream, total, cost=cost.join.forward)
+
+
+async def back_through(
+    node: Transport, piece: ShardedLayer, cost: ShardedLayerCost, gradient: Tensor | None,
+    gradients: Mapping[int, Tensor] | Sequence[Tensor], tag: str, schedule: str, name: Hashable = 0,
+) -> Tensor | None:  # fmt: skip
+    """Return the gradient of a layer's inputs, and add those of its parameters to *gradients*: phase 2.
+
+    The gradient passes g unchanged, then the shard, then the sum over ranks of the result.
+    """
+    through, after = gradient, gradient
+    if piece.shard is not None:
+        through, own = await node.compute(piece.shard.backward, gradient, name, cost=cost.shard.backward)
+        _add(gradients, piece.shard.parameters, own)
+        if through is not None:
+            through = await all_reduce(node, through, tag, schedule=schedule)
+    if piece.whole is not None:
+        through, own = await node.compute(piece.whole.backward, through, name, cost=cost.whole.backward)
+        _add(gradients, piece.whole.parameters, own)
+    if piece.shard is None or after is None:
+        return through
+    joined, bias = await node.compute(piece.unjoin, after, through, cost=cost.join.backward)
+    if bias is not None and piece.bias_place is not None:
+        _add(gradients, [piece.bias_place], [bias])
+    return joined
+
+
+def _add(gradients: Mapping[int, Tensor] | Sequence[Tensor], places: Sequence[int], more: Sequence[Tensor]) -> None:
     for place, gradient in zip(places, more, strict=True):
         gradients[place].add_(gradient)
 
