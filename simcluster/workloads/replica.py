@@ -295,18 +295,17 @@ class Replica(Evaluable):
         runs = self._layer_runs[layer] = self._layer_runs.get(layer, -1) + 1
         return self._lent("layers", "all" if alike else str(self._rank), f"{layer}/{runs}")
 
-    def tensor_shard(self) -> TensorShard:
-        """Return this rank's tensor-parallel shard of the model. See
-        `simcluster.workloads.layers.tensor_shard`.
+    def tensor_shard(self, size: int | None = None) -> TensorShard:
+        """Return this rank's tensor-parallel shard of the model, split over groups of *size* ranks, by default over
+        all ranks. See `simcluster.workloads.layers.tensor_shard`.
 
-        Raise UsageError if the model cannot be split over this world size.
+        Raise UsageError if the model cannot be split over *size* ranks.
         """
         check_layered(self._counter.loss, self._samples)
-        self.is_parted = True
-        size = len(self.batch_sizes)
+        self.is_parted, size = True, size or len(self.batch_sizes)
         share = self._share(size)
         live, optimizer = [p.detach() for p in share.parameters], self._counter.make_optimizer(share.parameters)
-        return self._shard_of(share, self._part(range(len(live)), live, share.parameters, optimizer), size)
+        return self._shard_of(share, lambda: self._part(range(len(live)), live, share.parameters, optimizer), size)
 
     # The modules of a share draw weights when they are made. These are then overwritten.
     @borrowed(0, others=True)
@@ -315,14 +314,14 @@ class Replica(Evaluable):
         if self._deferred is not None:
             try:
                 with RefusingWatch():  # type: ignore[no-untyped-call]
-                    share = share_of(modules, self._trainable, self._rank, size, self._deferred.value)
+                    share = share_of(modules, self._trainable, self._rank % size, size, self._deferred.value)
                 self._deferred.fill(share.parameters)
                 return share
             except Unrecordable:  # some layer's `tensor_split` reads weights, so the model must be whole
                 _ = self.parameters
-        return share_of(modules, self._trainable, self._rank, size)
+        return share_of(modules, self._trainable, self._rank % size, size)
 
-    def _shard_of(self, share: ShardModules, part: ParameterPart, size: int) -> TensorShard:
+    def _shard_of(self, share: ShardModules, part: Callable[[], ParameterPart], size: int) -> TensorShard:
         costs, held = partial(self._counter.shares, size=size), partial(self._counter.held_by_share, size=size)
         make = partial(self._make_layer, precision=self._counter.precision)
         return TensorShard(share, size, part, costs, held, self._counter.loss, self._drawing, make)
@@ -333,9 +332,17 @@ class Replica(Evaluable):
         """
         return self._counter.layers(batch)
 
-    def rows_cost(self, number: int, name: str, rows: int, width: int) -> LayerCost:
-        """Return the cost of the module *name* of layer *number* for *rows* rows of *width* numbers."""
-        return self._counter.rows_cost(number, name, rows, width)
+    def rows_cost(self, number: int, name: str, rows: int, width: int, ranks: int = 1) -> LayerCost:
+        """Return the cost of the module *name* of layer *number* for *rows* rows of *width* numbers;
+        that of a rank's share, if it is split over *ranks*.
+        """
+        return self._counter.rows_cost(number, name, rows, width, ranks)
+
+    def split_dims(self, number: int, name: str, ranks: int) -> dict[str, int]:
+        """Return name of a parameter -> the dimension that *ranks* split, for those parameters
+        of the module *name* of layer *number* that are split.
+        """
+        return self._counter.split_dims(number, name, ranks)
 
     def held(self, batch: Batch) -> list[Held]:
         """Return the bytes that each layer holds between its two passes for *batch*, which may be a

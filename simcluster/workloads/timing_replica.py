@@ -127,11 +127,11 @@ class TimingReplica(Replica):
     def pieces(self, vectors: Sequence[Tensor]) -> ParameterPart:
         return self._timed_part(range(len(vectors)), vectors)
 
-    def tensor_shard(self) -> TensorShard:
+    def tensor_shard(self, size: int | None = None) -> TensorShard:
         check_layered(self._counter.loss, self._samples)
-        self.is_parted = True
-        share = self._sketch.share(self._size)
-        return self._shard_of(share, self._timed_part(range(len(share.parameters)), share.parameters), self._size)
+        self.is_parted, size = True, size or self._size
+        share = self._sketch.share(size)
+        return self._shard_of(share, lambda: self._timed_part(range(len(share.parameters)), share.parameters), size)
 
     def _timed_part(self, places: Sequence[int], parameters: Sequence[Tensor]) -> ParameterPart:
         counted, values = self._sketch.part(parameters), [meta(parameter) for parameter in parameters]

@@ -8,18 +8,18 @@ from tools.mutants.trial import Mutant
 OF_EXPERTS = [
     Mutant(
         "", "an expert that is counted twice: its gradient is summed with those of ranks that do not hold it", EXPERTS,
-        "(subgroup(node, place.holders), own)", "(node, own)",
+        "(holders, own)", "(work.replicas, own)",
         "expert_parallel", "one process",
     ),
     Mutant(
         "", "experts without a gradient", EXPERT_PASSES,
-        "piece.experts[e].backward, rows, 0, 1.0, own, cost", "piece.experts[e].backward, 0 * rows, 0, 1.0, own, cost",
+        "piece.experts[e].backward, rows, name, 1.0", "piece.experts[e].backward, 0 * rows, name, 1.0",
         "expert_parallel", "one process",
     ),
     Mutant(
         "", "a router outside the optimizer", EXPERT_PASSES,
-        'piece.router, "router", by_scores, sums',
-        'piece.router, "router", by_scores, {at: torch.zeros_like(sums[at]) for at in piece.router.parameters}',
+        'piece.router, "router", by_scores, name, sums',
+        'piece.router, "router", by_scores, name, {at: torch.zeros_like(sums[at]) for at in piece.router.parameters}',
         "expert_parallel", "one process",
     ),
     Mutant(

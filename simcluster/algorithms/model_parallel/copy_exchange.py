@@ -20,7 +20,7 @@ class CopyExchange:
 
     def __init__(self, node: Transport, place: ExpertLayout) -> None:
         self.node, self.place = node, place
-        self.group = subgroup(node, place.group)
+        self.group = subgroup(node, place.place.along("expert"))
 
     async def dispatch(self, routed: RoutedTokens, tokens: Tensor, tag: str) -> list[Tensor]:
         """Send *tokens* to the ranks of their experts; return the copies that come from each rank."""
@@ -46,17 +46,17 @@ class CopyExchange:
 
     def leaving(self, routed: RoutedTokens) -> list[int]:
         """Return the number of this rank's copies for each rank of the group."""
-        kept = routed.kept[self.node.rank]
+        kept = routed.kept[self.place.number]
         return [int(kept[self.place.own(routed.piece.whole, at)].sum()) for at in range(self.group.size)]
 
     def by_expert(self, routed: RoutedTokens, arrived: Sequence[Tensor]) -> dict[int, Tensor]:
         """Return own expert -> its rows of what *arrived*, in rank order."""
-        own, ranks = self.place.own(routed.piece.whole), self.place.group
-        parts = [torch.split(rows, routed.kept[rank, own].tolist()) for rank, rows in zip(ranks, arrived, strict=True)]
+        own, peers = self.place.own(routed.piece.whole), self.place.peers
+        parts = [torch.split(rows, routed.kept[peer, own].tolist()) for peer, rows in zip(peers, arrived, strict=True)]
         return {e: torch.cat(rows) for e, rows in zip(own, zip(*parts, strict=True), strict=True)}
 
     def by_rank(self, routed: RoutedTokens, found: Sequence[Tensor]) -> list[Tensor]:
         """Return the rows *found* by each own expert by the rank that they come from: `by_expert` in reverse."""
-        own, ranks = self.place.own(routed.piece.whole), self.place.group
-        parts = [torch.split(rows, routed.kept[ranks, e].tolist()) for e, rows in zip(own, found, strict=True)]
+        own, peers = self.place.own(routed.piece.whole), self.place.peers
+        parts = [torch.split(rows, routed.kept[peers, e].tolist()) for e, rows in zip(own, found, strict=True)]
         return [torch.cat(rows) for rows in zip(*parts, strict=True)]

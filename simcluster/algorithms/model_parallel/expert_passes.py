@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 import torch
 from torch import Tensor
 
@@ -9,60 +11,88 @@ from simcluster.algorithms.model_parallel.copy_exchange import CopyExchange
 from simcluster.algorithms.model_parallel.expert_layout import ExpertLayout, ExpertPiece
 from simcluster.algorithms.model_parallel.expert_load import Counts, ExpertLoad, counts_by, kept_of, shares_of
 from simcluster.algorithms.model_parallel.merged_exchange import MergedExchange
-from simcluster.algorithms.model_parallel.routed_tokens import RoutedTokens, kept_index
+from simcluster.algorithms.model_parallel.routed_tokens import RoutedTokens, kept_index, shift
+from simcluster.algorithms.model_parallel.tensor_parallel import back_through, forward_through
 from simcluster.algorithms.timed import timed
-from simcluster.collectives import all_gather
+from simcluster.collectives import all_gather, all_reduce, flatten, subgroup, unflatten
 from simcluster.errors import UsageError
 from simcluster.transport import Transport
 from simcluster.workloads import Batch, Replica
-from simcluster.workloads.layers.experts import MOST_COPIES, choose, router_gradient, tally, weigh
+from simcluster.workloads.layers.experts import MOST_COPIES, ExpertLayer, choose, router_gradient, tally, weigh
+from simcluster.workloads.layers.layer_costs import LayerCost
 from simcluster.workloads.layers.layers import Layer
+from simcluster.workloads.layers.tensor_shard import ShardedLayerCost
 
 
 class ExpertPasses:
-    """The two passes of a rank at *place* in the layout."""
+    """The stage of a rank at *place* in the layout: see `pipeline_flush.TrainingStage`."""
 
     def __init__(
         self, node: Transport, replica: Replica, place: ExpertLayout, factor: float | None, balance: float, z: float,
-        load: ExpertLoad, merge: bool,
+        load: ExpertLoad, merge: bool, schedule: str,
     ) -> None:  # fmt: skip
         self.node, self.replica, self.place = node, replica, place
         self.ways = (MergedExchange if merge else CopyExchange)(node, place)
-        self._factor, self._balance, self._z, self._load = factor, balance, z, load
+        self.replicas = subgroup(node, place.place.along("data", "expert"))
+        self.tensor = subgroup(node, place.place.along("tensor"))
+        self._factor, self._balance, self._z, self._load, self._schedule = factor, balance, z, load, schedule
+        self._routed: dict[tuple[str, int], RoutedTokens] = {}
+        self._found: list[tuple[ExpertLayer, Counts, dict[str, float]]] = []
+        self._of_size: dict[int, list[ShardedLayerCost]] = {}
 
-    async def forward(self, batch: Batch, step: int, routed: dict[int, RoutedTokens]) -> float:
-        """Run phase 1, and return the loss of *batch*; put the tokens of each layer into *routed*."""
-        costs, stream = self.replica.layer_costs(batch), batch.inputs
-        *pieces, last = self.place.pieces
-        for number, piece in enumerate(pieces):
+    @property
+    def stashed(self) -> int:
+        return len({name for name, _ in self._routed})
+
+    async def forward(self, inputs: Tensor, micro: Batch, name: str) -> Tensor:
+        costs, stream = self._costs(micro), inputs
+        for number, piece in self.place.pieces:
             if isinstance(piece, ExpertPiece):
-                routed[number], stream = await self._through(piece, stream, f"{step}/{number}")
+                stream = await self._through(piece, stream, name)
             else:
-                stream = await self.node.compute(piece.forward, stream, cost=costs[number].forward)
-        assert not isinstance(last, ExpertPiece), "checked by ExpertLayout"
-        return await self.node.compute(last.loss, stream, batch.targets, cost=costs[-1].forward)
+                how = f"g/{name}/{number}", self._schedule, name
+                stream = await forward_through(self.tensor, piece, costs[number], stream, *how)
+        return stream
 
-    async def backward(self, batch: Batch, step: int, routed: dict[int, RoutedTokens], sums: dict[int, Tensor]) -> None:
-        """Run phase 2: add this rank's share of the joined batch's gradient to *sums*."""
-        costs = self.replica.layer_costs(batch)
-        gradient: Tensor | None = None
-        share = len(batch) / self.replica.batch_sizes.total
-        for number, piece in reversed(list(enumerate(self.place.pieces))):
+    async def loss(self, inputs: Tensor, micro: Batch, name: str) -> float:
+        stream, cost = await self.forward(inputs, micro, name), self._costs(micro)[-1].whole
+        return await self.node.compute(self.place.last.loss, stream, micro.targets, name, cost=cost.forward)
+
+    async def backward(
+        self, gradient: Tensor | None, micro: Batch, name: str, share: float, sums: Mapping[int, Tensor]
+    ) -> Tensor | None:
+        costs, last = self._costs(micro), self.place.last
+        if self.place.is_last:
+            # A replica's loss counts by its share of all samples.
+            share *= self.place.sizes[self.place.number] / self.replica.batch_sizes.total
+            own = [sums[at] for at in last.parameters]
+            gradient, _ = await self.node.compute(last.backward, None, name, share, own, cost=costs[-1].whole.backward)
+        for number, piece in reversed(self.place.pieces):
             if isinstance(piece, ExpertPiece):
                 assert gradient is not None, "a layer of experts is not the last"
-                gradient = await self._back_through(routed[number], gradient, f"{step}/{number}", sums)
+                gradient = await self._back_through(piece, gradient, name, sums)
             else:
-                own = [sums[at] for at in piece.parameters]
-                cost = costs[number].backward
-                below, _ = await self.node.compute(piece.backward, gradient, 0, share, own, cost=cost)
-                gradient = below
+                how = f"f/{name}/{number}", self._schedule, name
+                gradient = await back_through(self.tensor, piece, costs[number], gradient, sums, *how)
+        return gradient
 
-    async def _through(self, piece: ExpertPiece, stream: Tensor, tag: str) -> tuple[RoutedTokens, Tensor]:
-        """Send the tokens of *stream* to their experts and back; return (them, the layer's output)."""
-        node, whole = self.node, piece.whole
-        inputs = await self._rows(piece, piece.norm, "norm", stream)
+    def settle(self, bias_rate: float) -> dict[str, float]:
+        """Steer the routers by the loads of a step; return the means of what its layers record."""
+        found, self._found = self._found, []
+        loads: dict[ExpertLayer, Counts] = {}
+        for whole, load, _ in found:
+            loads[whole] = loads[whole] + load if whole in loads else load
+        for whole, load in loads.items():
+            shift(whole, load, bias_rate)
+        recorded = [metrics for _, _, metrics in found]
+        return {name: sum(one[name] for one in recorded) / len(recorded) for name in (*recorded, {})[0]}
+
+    async def _through(self, piece: ExpertPiece, stream: Tensor, name: str) -> Tensor:
+        """Send the tokens of *stream* to their experts and back; return the layer's output."""
+        node, whole, tag = self.node, piece.whole, f"{name}/{piece.number}"
+        inputs = await self._rows(piece, piece.norm, "norm", stream, name)
         tokens = inputs.flatten(0, -2)
-        scores = await self._rows(piece, piece.router, "router", tokens)
+        scores = await self._rows(piece, piece.router, "router", tokens, name)
         chosen = await timed(node, choose, scores, whole.bias.to(scores.device), whole.active)
         weights = await timed(node, weigh, scores, chosen)
 
@@ -70,45 +100,60 @@ class ExpertPasses:
         if chosen.numel() > MOST_COPIES:
             raise UsageError("batch_size", f"{chosen.numel():,} copies of tokens", f"at most {MOST_COPIES:,} per rank")
         own = await timed(node, tally, scores, chosen)
-        everyone = await all_gather(node, own, f"counts/{tag}")
+        everyone = await all_gather(self.replicas, own, f"counts/{tag}")
         counts = self._counts(everyone, piece, len(tokens))
         kept = kept_of(counts, self._factor, whole.active)
-        index = kept_index(chosen, counts[node.rank], kept[node.rank])
+        index = kept_index(chosen, counts[self.place.number], kept[self.place.number])
 
         # Dispatch, compute, combine.
         mass = torch.stack(everyone).sum(0)[len(whole.experts) :]
         routed = RoutedTokens(piece, scores, chosen, weights, counts, kept, mass, index)
         outputs = []
         for e, rows in self.ways.by_expert(routed, await self.ways.dispatch(routed, tokens, tag)).items():
-            cost = self.replica.rows_cost(piece.number, f"experts.{e}", len(rows), rows.shape[1])
-            outputs.append(await node.compute(piece.experts[e].forward, rows, cost=cost.forward) if len(rows) else rows)
-        return routed, await self.ways.combine(routed, outputs, stream, tag)
+            cost = self._cost(piece, e, rows)
+            outputs.append(
+                await node.compute(piece.experts[e].forward, rows, name, cost=cost.forward) if len(rows) else rows
+            )
+        self._routed[name, piece.number] = routed
+        self._found.append((whole, routed.load, routed.metrics()))
+        if self.tensor.size == 1:
+            return await self.ways.combine(routed, outputs, stream, tag)
+        # Each tensor rank has a term of the sums; the residual counts once.
+        term = await self.ways.combine(routed, outputs, torch.zeros_like(stream), tag)
+        total = await all_reduce(self.tensor, term, f"g/{tag}", schedule=self._schedule)
+        return await timed(node, torch.add, stream, total)
 
-    async def _back_through(self, routed: RoutedTokens, gradient: Tensor, tag: str, sums: dict[int, Tensor]) -> Tensor:
+    async def _back_through(
+        self, piece: ExpertPiece, gradient: Tensor, name: str, sums: Mapping[int, Tensor]
+    ) -> Tensor:
         """Return the gradient with respect to the layer's input, along the same ways back."""
-        node = self.node
-        piece = routed.piece
+        node, tag = self.node, f"{name}/{piece.number}"
+        routed = self._routed.pop((name, piece.number))
         found = []
         for e, rows in self.ways.by_expert(routed, await self.ways.uncombine(routed, gradient, tag)).items():
-            cost = self.replica.rows_cost(piece.number, f"experts.{e}", len(rows), rows.shape[1])
+            cost = self._cost(piece, e, rows)
             own = [sums[at] for at in piece.experts[e].parameters]
             if len(rows):
-                below, _ = await node.compute(piece.experts[e].backward, rows, 0, 1.0, own, cost=cost.backward)
+                below, _ = await node.compute(piece.experts[e].backward, rows, name, 1.0, own, cost=cost.backward)
                 assert below is not None, "tokens have gradients"
                 rows = below
             found.append(rows)
         through = await self.ways.undispatch(routed, found, tag)
+        if self.tensor.size > 1:
+            own = [through, routed.by_weights]
+            total = await all_reduce(self.tensor, flatten(own), f"f/{tag}", schedule=self._schedule)
+            through, routed.by_weights = unflatten(total, own)
 
         # The router's gradient: through the weights, and from the losses that balance.
         load = routed.load
-        tokens = int(load.sum()) / routed.chosen.shape[1]
+        tokens = int(load.sum()) / routed.chosen.shape[1] * self.place.micro_batches
         terms = self._balance * len(load) / tokens, self._z / tokens
         by_scores = await timed(
             node, router_gradient, routed.scores, routed.chosen, routed.by_weights, routed.shares(), *terms
         )
-        of_router = await self._rows_back(piece, piece.router, "router", by_scores, sums)
+        of_router = await self._rows_back(piece, piece.router, "router", by_scores, name, sums)
         through = await timed(node, torch.add, through, of_router)
-        below = await self._rows_back(piece, piece.norm, "norm", through.view_as(gradient), sums)
+        below = await self._rows_back(piece, piece.norm, "norm", through.view_as(gradient), name, sums)
         return await timed(node, torch.add, gradient, below)
 
     def _counts(self, everyone: list[Tensor], piece: ExpertPiece, tokens: int) -> Counts:
@@ -118,20 +163,31 @@ class ExpertPasses:
         experts, active = len(piece.whole.experts), piece.whole.active
         if self.replica.computes:
             return torch.stack(everyone)[:, :experts].long().cpu().numpy()
-        sizes = self.replica.batch_sizes
-        copies = [tokens * active * size // self.replica.batch_size for size in sizes]
+        sizes = self.place.sizes
+        copies = [tokens * active * size // sizes[self.place.number] for size in sizes]
         return counts_by(shares_of(self._load, experts, active), copies)
 
-    async def _rows(self, piece: ExpertPiece, layer: Layer, name: str, rows: Tensor) -> Tensor:
-        cost = self.replica.rows_cost(piece.number, name, rows.numel() // rows.shape[-1], rows.shape[-1])
-        return await self.node.compute(layer.forward, rows, cost=cost.forward)
+    def _costs(self, micro: Batch) -> list[ShardedLayerCost]:
+        """Return the cost of each layer. Without a tensor direction, a rank computes the whole of it."""
+        if len(micro) not in self._of_size:
+            shard = self.place.shard
+            alone = [] if shard else [ShardedLayerCost(cost, cost, cost) for cost in self.replica.layer_costs(micro)]
+            self._of_size[len(micro)] = shard.costs(micro) if shard else alone
+        return self._of_size[len(micro)]
+
+    def _cost(self, piece: ExpertPiece, e: int, rows: Tensor) -> LayerCost:
+        return self.replica.rows_cost(piece.number, f"experts.{e}", len(rows), rows.shape[1], self.place.tensor)
+
+    async def _rows(self, piece: ExpertPiece, layer: Layer, which: str, rows: Tensor, name: str) -> Tensor:
+        cost = self.replica.rows_cost(piece.number, which, rows.numel() // rows.shape[-1], rows.shape[-1])
+        return await self.node.compute(layer.forward, rows, name, cost=cost.forward)
 
     async def _rows_back(
-        self, piece: ExpertPiece, layer: Layer, name: str, gradient: Tensor, sums: dict[int, Tensor]
+        self, piece: ExpertPiece, layer: Layer, which: str, gradient: Tensor, name: str, sums: Mapping[int, Tensor]
     ) -> Tensor:
         width = piece.whole.router.in_features
-        cost = self.replica.rows_cost(piece.number, name, gradient.numel() // gradient.shape[-1], width)
+        cost = self.replica.rows_cost(piece.number, which, gradient.numel() // gradient.shape[-1], width)
         own = [sums[at] for at in layer.parameters]
-        below, _ = await self.node.compute(layer.backward, gradient, 0, 1.0, own, cost=cost.backward)
+        below, _ = await self.node.compute(layer.backward, gradient, name, 1.0, own, cost=cost.backward)
         assert below is not None
         return below

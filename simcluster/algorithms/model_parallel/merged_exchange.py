@@ -99,8 +99,8 @@ class MergedExchange(CopyExchange):
         values as many as a uniform load has.
         """
         if copies.is_meta:
-            whole, rank = routed.piece.whole, self.node.rank
-            kept = len(copies) / max(1, int(routed.counts[rank, self.place.own(whole, at)].sum()))
+            whole, number = routed.piece.whole, self.place.number
+            kept = len(copies) / max(1, int(routed.counts[number, self.place.own(whole, at)].sum()))
             experts, tokens = len(whole.experts), len(routed.weights)
             return copies.new_empty(merged_tokens(tokens, experts, routed.active, self.group.size, kept))
         found: Tensor = torch.unique(copies // routed.active)

@@ -11,6 +11,7 @@ from torch import Tensor
 from simcluster.algorithms.model_parallel.expert_layout import ExpertPiece
 from simcluster.algorithms.model_parallel.expert_load import Counts
 from simcluster.unknown_number import UNKNOWN
+from simcluster.workloads.layers.experts import ExpertLayer
 
 
 @dataclass
@@ -70,13 +71,6 @@ class RoutedTokens:
         found = torch.from_numpy(self.load / self.load.sum())
         return found.to(self.scores.dtype).to(self.scores.device)  # MPS takes no float64, not even to convert it
 
-    def shift(self, rate: float) -> None:
-        """Move the router's bias by *rate* towards the experts with less than the mean load."""
-        if rate and not self.scores.is_meta:
-            bias = self.piece.whole.bias
-            signs = torch.from_numpy(np.sign(self.load.mean() - self.load))
-            bias += rate * signs.to(bias.dtype).to(bias.device)
-
     def metrics(self) -> dict[str, float]:
         """Return the share of the copies that were *dropped*, the load of the *busiest* expert over
         the mean, and the *balance* loss: 1 if loads and probabilities are equal.
@@ -86,6 +80,13 @@ class RoutedTokens:
         balance = sum(mass) * len(load) * self.chosen.shape[1] / total / total
         dropped = 1 - int(self.kept.sum()) / total
         return {"dropped": dropped, "busiest": float(load.max() / load.mean()), "balance": balance}
+
+
+def shift(layer: ExpertLayer, load: Counts, rate: float) -> None:
+    """Move the bias of *layer*'s router by *rate* towards the experts with less than the mean *load*."""
+    if rate and not layer.router.weight.is_meta:
+        signs = torch.from_numpy(np.sign(load.mean() - load))
+        layer.bias += rate * signs.to(layer.bias.dtype).to(layer.bias.device)
 
 
 def kept_index(chosen: Tensor, counts: Counts, kept: Counts) -> Tensor:

@@ -233,6 +233,8 @@ def check_fit(
     if name == "expert_parallel" and settings.get("load") is not None and top.numerics == "real":
         expected = "null, since the router decides; or numerics: none, where nothing is routed"
         reading.bad(("algorithm", "load"), expected, str(settings["load"]))
+    if name == "expert_parallel" and (settings.get("layout") or {}).get("tensor", 1) > 1 and top.numerics == "real":
+        reading.bad(("algorithm", "layout", "tensor"), "1, or numerics: none, since only its time is simulated")
     if top.observe.gradient_norms and name in IN_PARTS:
         expected = "false: in this algorithm no rank has a gradient of the whole model"
         reading.bad(("observe", "gradient_norms"), expected)

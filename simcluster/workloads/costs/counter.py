@@ -26,6 +26,7 @@ from simcluster.workloads.layers.layer_costs import LayerCost, count_layers, cou
 from simcluster.workloads.layers.layers import check_layered, modules_in_order
 from simcluster.workloads.layers.part import PartCost, count_part
 from simcluster.workloads.layers.tensor_shard import ShardedLayerCost, ShardModules, share_of
+from simcluster.workloads.layers.tensor_split import split_alone
 from simcluster.workloads.operator_costs import elementwise_cost, kind_of, matrix_cost
 from simcluster.workloads.optimizers import MakeOptimizer
 from simcluster.workloads.precision import Precision
@@ -128,22 +129,37 @@ class Counter:
         key, how = ("shares", size), (self.name, self.precision)
         return self._of_layers(key, batch, lambda like: self.share(size).count(self.loss, like, *how))
 
-    def rows_cost(self, number: int, name: str, rows: int, width: int) -> LayerCost:
+    def rows_cost(self, number: int, name: str, rows: int, width: int, ranks: int = 1) -> LayerCost:
         """Return the cost of the module *name* of layer *number* for *rows* rows, which are as wide
-        as *width*.
+        as *width*; that of a rank's share, if it is split over *ranks*.
 
         It is linear in the rows, so it is counted for 2 and 3 of them. (For one, torch copies less.)
         """
 
-        def count() -> list[LayerCost]:
-            model = self.a_model()
-            module = modules_in_order(model)[number].get_submodule(name)
-            like = next(model.parameters())
+        def count(module: nn.Module, like: Tensor) -> list[LayerCost]:
             return [count_module(module, self.like(like.new_empty(n, width)), self.name) for n in (2, 3)]
 
-        two, three = self.once(("rows", number, name, width), "the model's experts", count)
+        def known() -> list[LayerCost]:
+            model = self.a_model()
+            module, like = modules_in_order(model)[number].get_submodule(name), next(model.parameters())
+            own = module if ranks == 1 else split_alone(module, ranks).work
+            return self.once(("alike", _structure(own), width), "the model's experts", lambda: count(own, like))
+
+        two, three = self.once(("rows", number, name, width, ranks), "the model's experts", known)
         forward, backward = _at(rows, two.forward, three.forward), _at(rows, two.backward, three.backward)
         return LayerCost(forward, backward, two.output_bytes // 2 * rows)
+
+    def split_dims(self, number: int, name: str, ranks: int) -> dict[str, int]:
+        """Return name of a parameter -> the dimension that *ranks* split, for those parameters
+        of the module *name* of layer *number* that are split.
+        """
+
+        def find() -> dict[str, int]:
+            module = modules_in_order(self.a_model())[number].get_submodule(name)
+            names = {id(parameter): own for own, parameter in module.named_parameters()}
+            return {names[id(cut.full)]: cut.dim for cut in split_alone(module, ranks).cuts.values()}
+
+        return self.once(("split", number, name, ranks), "the model's experts", find)
 
     def held(self, batch: Batch) -> list[Held]:
         """Return the bytes that each layer holds for a (micro-)batch of this shape. See
@@ -244,3 +260,10 @@ def _at(rows: int, two: Cost, three: Cost) -> Cost:
         return Cost(0.0, kind=two.kind)
     flops, memory_bytes = three.flops - two.flops, three.memory_bytes - two.memory_bytes
     return replace(two, flops=two.flops + (rows - 2) * flops, memory_bytes=two.memory_bytes + (rows - 2) * memory_bytes)
+
+
+def _structure(module: nn.Module) -> Hashable:
+    """Return a value that is equal for modules of equal cost: the classes, settings and shapes inside."""
+    settings = ({key: value for key, value in vars(one).items() if key[0] != "_"} for one in module.modules())
+    shapes = tuple((parameter.shape, parameter.dtype) for parameter in module.parameters())
+    return tuple(map(type, module.modules())), repr([*settings]), shapes

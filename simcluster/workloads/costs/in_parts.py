@@ -64,8 +64,11 @@ class CounterInParts(Counter):
     def shares(self, batch: Batch, size: int) -> list[ShardedLayerCost]:
         return self.sketch().shares(batch, size)
 
-    def rows_cost(self, number: int, name: str, rows: int, width: int) -> LayerCost:
-        return self.sketch().rows_cost(number, name, rows, width)
+    def rows_cost(self, number: int, name: str, rows: int, width: int, ranks: int = 1) -> LayerCost:
+        return self.sketch().rows_cost(number, name, rows, width, ranks)
+
+    def split_dims(self, number: int, name: str, ranks: int) -> dict[str, int]:
+        return self.sketch().split_dims(number, name, ranks)
 
     def running(self, batch: Batch) -> list[str]:
         return self.sketch().running(batch)

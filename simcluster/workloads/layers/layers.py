@@ -208,6 +208,7 @@ class Layers(list[Layer]):
         self._loss = loss
         self._drawing = drawing
         self._layer = layer
+        self._places: dict[int, dict[int, int]] = {}
         places = {id(parameter): place for place, parameter in enumerate(trainable)}
         self._parameters = [
             [(places[id(parameter)], parameter) for parameter in module.parameters() if id(parameter) in places]
@@ -251,7 +252,9 @@ class Layers(list[Layer]):
 
     def places_in(self, number: int) -> dict[int, int]:
         """Return id of a parameter of layer *number* -> its index in `Replica.parameters`."""
-        return {id(parameter): place for place, parameter in self._parameters[number]}
+        if number not in self._places:
+            self._places[number] = {id(parameter): place for place, parameter in self._parameters[number]}
+        return self._places[number]
 
     def shared(self) -> dict[int, list[int]]:
         """Return index in `Replica.parameters` -> numbers of the layers that use the parameter, for

@@ -7,7 +7,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
-from functools import partial
+from functools import cached_property, partial
 
 import torch
 from torch import Tensor, nn
@@ -161,23 +161,24 @@ class ShardedLayer:
 class TensorShard:
     """One rank's shard of the model; `replica.tensor_shard()` makes it.
 
-    *pieces* are the layers in order; *last* computes the loss. *part* has all parameters, in the
-    order of `Replica.parameters`, with their optimizer state. Those with an index in *cuts* are
-    this rank's shares; the others are whole.
+    *pieces* are the layers in order; *last* computes the loss. *parameters* are all parameters, in
+    the order of `Replica.parameters`. Those with an index in *cuts* are this rank's shares; the
+    others are whole.
     """
 
     def __init__(
         self,
         share: ShardModules,
         size: int,
-        part: ParameterPart,
+        part: Callable[[], ParameterPart],
         costs: Callable[[Batch], list[ShardedLayerCost]],
         held: Callable[[Batch], list[Held]],
         loss: Loss,
         drawing: Callable[..., AbstractContextManager[object]],
         layer: Callable[..., Layer] = Layer,
     ) -> None:
-        self.part = part
+        self._make_part = part
+        self.parameters = list(share.parameters)
         self.cuts = share.cuts
         self.costs = costs
         self.held = held
@@ -208,6 +209,11 @@ class TensorShard:
         last = of(len(share.modules) - 1, alike=True)
         assert last is not None
         self.last = last
+
+    @cached_property
+    def part(self) -> ParameterPart:
+        """The part with all *parameters* and their optimizer state."""
+        return self._make_part()
 
     def whole(self, place: int, parts: Sequence[Tensor]) -> Tensor:
         """Join the *parts* of all ranks into the parameter at index *place*.

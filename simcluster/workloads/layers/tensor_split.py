@@ -101,6 +101,14 @@ def split_layers(modules: Sequence[nn.Module], size: int) -> list[SplitLayer | n
     return found
 
 
+def split_alone(module: nn.Module, size: int) -> SplitLayer:
+    """Split *module*, such as an expert, for *size* ranks. Raise UsageError unless it is split as one layer."""
+    parts = split_layers(list(module) if isinstance(module, nn.Sequential) else [module], size)
+    if len(parts) == 1 and isinstance(parts[0], SplitLayer):
+        return parts[0]
+    raise UsageError("tensor_parallel", f"layer {type(module).__name__}", "one that is split as a whole")
+
+
 def _pair_at(modules: Sequence[nn.Module], start: int) -> int | None:
     """Return the index of the second Linear of the pair that starts at *start*, or None if no pair
     starts there.

@@ -172,6 +172,10 @@ class FeedForward(nn.Module):
         own = FeedForward(*_pair(self.up, self.down, size), self.gated)
         return own, {"up.weight": columns, "down.weight": ParameterCut(self.down.weight, 1, (inner,))}
 
+    def tensor_split(self, size: int) -> SplitLayer:
+        """Return the network split over *size* ranks, as an expert is."""
+        return SplitLayer(*self.share(size))
+
 
 def _pair(first: nn.Linear, second: nn.Linear, size: int) -> tuple[nn.Linear, nn.Linear]:
     """Return uninitialised Linears for one rank's share: 1/*size* of the outputs of *first*, and of

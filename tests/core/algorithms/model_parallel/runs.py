@@ -44,3 +44,10 @@ def same(mine: list[Tensor], reference: list[Tensor]) -> None:
     """To what float32 leaves of sums in another order."""
     for a, b in zip(mine, reference, strict=True):
         torch.testing.assert_close(a, b, rtol=2e-4, atol=2e-6)
+
+
+def cause(result: Any) -> Any:
+    """Return what a rank raised, without the groups of tasks around it."""
+    while isinstance(result, BaseExceptionGroup):
+        result = result.exceptions[0]
+    return result
