@@ -42,6 +42,9 @@ matters little.
 MOST_WORKERS = 16
 """With more workers no hints are computed: that would take too long."""
 
+MOST_MESSAGES = 2000
+"""With more messages in a step no schedules are tried: each would take as long as the run."""
+
 STEPS = 10
 """Limit on the steps that are simulated with another setting, up to a whole round of local steps."""
 
@@ -126,6 +129,8 @@ def _of_schedule(plan: Experiment, record: RunRecord, steps: int) -> Iterator[Su
     names = [name for each in hints if isinstance(each, ScheduleOf) and each.op == "all_reduce" for name in each.names]
     busiest_s = max(node.compute_s for node in record.nodes)
     if not names or busiest_s * FAR > record.elapsed_s or not _can_try(plan):
+        return
+    if sum(node.messages_sent for node in record.nodes) > MOST_MESSAGES * steps:
         return
     key = "algorithm.schedule"
     found = [Suggestion(key, name, _simulated_s(plan, key, name, min(steps, _round(plan)))) for name in names]

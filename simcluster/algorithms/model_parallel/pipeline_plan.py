@@ -61,12 +61,14 @@ class PipelinePlan:
 
         There is one such rank unless layers of several ranks share the parameter.
         """
-        found: dict[int, set[int]] = {}
+        found: dict[int, list[int]] = {}
         for s, (first, end) in enumerate(self.bounds):
             for layer in self.layers[first:end]:
                 for place in layer.parameters:
-                    found.setdefault(place, set()).add(s % self.p)
-        return {place: sorted(ranks) for place, ranks in sorted(found.items())}
+                    ranks = found.setdefault(place, [])
+                    if s % self.p not in ranks:
+                        ranks.append(s % self.p)
+        return {place: ranks if len(ranks) == 1 else sorted(ranks) for place, ranks in sorted(found.items())}
 
     def tied(self, rank: int) -> dict[int, list[int]]:
         """Return index in `Replica.parameters` -> the ranks that hold that parameter, for the

@@ -1,9 +1,8 @@
 """The fastest order of a pipeline's ranks: an estimate of a step's time in a given order, and a
 search for the order with the shortest step.
 
-The estimate uses the plan's cuts and each device's expected time for its tasks. It assumes a
-separate route for every pair of nodes: messages from the same sender to the same receiver take
-turns; other messages do not share bandwidth. An order is impossible if weights, gradients and
+The estimate uses the plan's cuts, each device's expected time for its tasks, and links that stages
+share. An order is impossible if weights, gradients and
 gathered copies exceed a device's memory; activations and the optimizer's state do not count.
 """
 
@@ -16,7 +15,8 @@ from functools import cache
 from itertools import permutations
 from typing import Any
 
-from simcluster.algorithms.model_parallel.pipeline_plan import ORDERS, PipelinePlan, Task, plan_by
+from simcluster.algorithms.model_parallel.flush_replay import StageHops, replay_flush
+from simcluster.algorithms.model_parallel.pipeline_plan import ORDERS, PipelinePlan, plan_by
 from simcluster.errors import UsageError
 from simcluster.topology import Topology
 from simcluster.topology.model.duration import expected_s
@@ -27,7 +27,7 @@ from simcluster.workloads import Replica
 EXACT = 6
 """The largest number of ranks for which every order is tried."""
 
-MOST_TASKS = 1_000_000
+MOST_TASKS = 200_000
 """The number of tasks after which a search among more than EXACT ranks stops. Estimating that many
 takes some seconds.
 """
@@ -90,6 +90,7 @@ class StageSearch:
         self._gathers = 1 / (settings["gather_interval"] or replica.steps)
         self._work_s = cache(self._expected_s)
         self._route = cache(self._numbers)
+        self._hops = StageHops(cluster, self._names)
         self._played = 0
 
     def plan(self, ranks: Sequence[int]) -> PipelinePlan:
@@ -114,7 +115,8 @@ class StageSearch:
                 return math.inf
             apply_s.append(self._work_s(rank, _share(self._replica.apply_cost(), held / sum(self._bytes))))
             gather_s += self._sending_s(rank, 0, held)
-        return self.flush_s(plan, ranks) + tied_s + max(apply_s) + gather_s * self._gathers
+        flush_s = max(self.flush_ends(plan, ranks).values())
+        return flush_s + tied_s + max(apply_s) + gather_s * self._gathers
 
     def _fits(self, rank: int, held: int, p: int) -> bool:
         """Return whether *held* bytes of weights, their gradients and the copies of a gather fit
@@ -157,56 +159,38 @@ class StageSearch:
                     break
         return best
 
-    def flush_s(self, plan: PipelinePlan, ranks: Sequence[int]) -> float:
-        """Return the seconds until every rank has finished its tasks of one step.
+    def flush_ends(self, plan: PipelinePlan, ranks: Sequence[int], starts_s: Sequence[float] = ()) -> dict[int, float]:
+        """Return when each rank has finished its tasks of one step, from *starts_s*, by default 0.
 
         A task starts when its rank is free and has its input.
         """
-        p = plan.p
-        tasks = [ORDERS[self._settings["schedule"]](p, i, self._micro, plan.chunks) for i in range(p)]
-        self._played += sum(map(len, tasks))
+        orders = [ORDERS[self._settings["schedule"]](plan.p, i, self._micro, plan.chunks) for i in range(plan.p)]
+        self._played += sum(map(len, orders))
         costs = [plan.cost(s) for s in range(len(plan.bounds))]
-        free_s, done = [0.0] * p, [0] * p
-        wire_s: dict[tuple[int, int], float] = {}
-        arrived_s: dict[tuple[str, int, int], float] = {}
-        moved = True
-        while moved:
-            moved = False
-            for i in range(p):
-                while done[i] < len(tasks[i]):
-                    task = tasks[i][done[i]]
-                    s, after = _stages(task, i, p)
-                    is_first = s == (0 if task.way == "forward" else plan.last)
-                    ready_s = 0.0 if is_first else arrived_s.get((task.way, s, task.micro))
-                    if ready_s is None:
-                        break
-                    cost = costs[s].forward if task.way == "forward" else costs[s].backward
-                    end_s = free_s[i] = max(free_s[i], ready_s) + self._work_s(ranks[i], cost)
-                    done[i], moved = done[i] + 1, True
-                    if 0 <= after <= plan.last:
-                        size = costs[min(s, after)].output_bytes
-                        arrived_s[task.way, after, task.micro] = self._sent_s(wire_s, ranks, i, after % p, size, end_s)
-        return max(free_s)
+        free_s = dict(zip(ranks, starts_s or [0.0] * plan.p, strict=True))
 
-    def _sent_s(
-        self, wire_s: dict[tuple[int, int], float], ranks: Sequence[int], i: int, j: int, size: int, now_s: float
-    ) -> float:
-        """Return the time at which *size* bytes that rank *i* of the pipeline sends at *now_s*
-        arrive at rank *j*.
+        def run(s: int, way: str, came: Mapping[int, float]) -> Mapping[int, float]:
+            rank, cost = ranks[s % plan.p], costs[s].forward if way == "forward" else costs[s].backward
+            free_s[rank] = max(free_s[rank], came.get(rank, 0.0)) + self._work_s(rank, cost)
+            return {rank: free_s[rank]}
 
-        *wire_s*: (sender, receiver) -> the time at which that route is free; this function updates
-        it.
-        """
-        if i == j:
-            return now_s
-        bandwidth_Bps, latency_s = self._route(ranks[i], ranks[j], size)
-        left_s = wire_s[i, j] = max(now_s, wire_s.get((i, j), 0.0)) + size / bandwidth_Bps
-        return left_s + latency_s
+        replay_flush(orders, plan.chunks, self._hops, lambda i: [ranks[i]], run, lambda s: costs[s - 1].output_bytes)
+        return free_s
 
     def tied_s(self, place: int, holders: Sequence[int]) -> float:
         """Return how many seconds all *holders* of a parameter take to exchange its gradients."""
         pairs = ((a, b) for a in holders for b in holders if a != b)
         return max((self._sending_s(a, b, self._bytes[place]) for a, b in pairs), default=0.0)
+
+    def tied_ends(self, size: int, starts_s: Mapping[int, float]) -> dict[int, float]:
+        """Return when each of the ranks that begin at *starts_s* has sent *size* bytes to the others and got theirs."""
+        ends_s = dict(starts_s)
+        for a, start_s in starts_s.items():
+            for b in starts_s.keys() - {a}:
+                bandwidth_Bps, latency_s = self._route(a, b, size)
+                left_s = start_s + size / bandwidth_Bps
+                ends_s[a], ends_s[b] = max(ends_s[a], left_s), max(ends_s[b], left_s + latency_s)
+        return ends_s
 
     def _sending_s(self, a: int, b: int, size: float) -> float:
         if a == b:
@@ -220,14 +204,6 @@ class StageSearch:
 
     def _expected_s(self, rank: int, cost: Cost) -> float:
         return expected_s(self._cluster.device(self._names[rank]), cost)
-
-
-def _stages(task: Task, i: int, p: int) -> tuple[int, int]:
-    """Return (the stage of *task* on rank *i* of the pipeline, the stage that takes the task's
-    output).
-    """
-    s = task.chunk * p + i
-    return s, s + 1 if task.way == "forward" else s - 1
 
 
 def _share(cost: Cost, share: float) -> Cost:

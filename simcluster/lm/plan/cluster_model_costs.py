@@ -10,19 +10,10 @@ from itertools import pairwise
 
 from simcluster.lm.plan.engines import DEFAULT, ENGINES, EngineTerms
 from simcluster.lm.plan.shape import ModelShape
-from simcluster.lm.plan.times import (
-    TOKEN_BYTES,
-    Lengths,
-    NodePace,
-    all_reduce_s,
-    bytes_s,
-    cycle_s,
-    fixed_s,
-    pace,
-    pipeline_s,
-)
+from simcluster.lm.plan.times import TOKEN_BYTES, Lengths, NodePace, all_reduce_s, cycle_s, fixed_s, pace, pipeline_s
 from simcluster.lm.shared_machines import device_among
 from simcluster.topology import Topology
+from simcluster.topology.model.busy_links import bytes_s
 
 
 @dataclass(frozen=True)

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Final
 
 from simcluster.lm.plan.shape import ModelShape
 from simcluster.lm.request import MOST_TOKENS
 from simcluster.topology import Device, Topology
+from simcluster.topology.model.busy_links import busy_byte_s
 from simcluster.topology.model.duration import expected_s
 
 TOKEN_BYTES: Final = 4
@@ -78,34 +79,13 @@ def hop_s(topology: Topology, a: str, b: str, size: float) -> float:
     """
     if a == b:
         return 0.0
-    return fixed_s(topology, a, b, size) + size * max(_byte_s(topology, [(a, b)], size).values())
+    return fixed_s(topology, a, b, size) + size * max(busy_byte_s(topology, [(a, b)], size).values())
 
 
 def fixed_s(topology: Topology, a: str, b: str, size: float) -> float:
     """Return the seconds of a message of *size* bytes without those for its bytes."""
     here, there = topology.nodes[a], topology.nodes[b]
     return here.send_overhead_s + topology.route_latency_s(a, b, size) + there.recv_overhead_s
-
-
-def _byte_s(topology: Topology, pairs: Iterable[tuple[str, str]], size: float) -> dict[tuple[str, bool] | str, float]:
-    """Return the busy seconds of each link, medium and host, per byte, if all *pairs* send *size* bytes.
-
-    A "free" link gives every flow its full bandwidth, so it counts as busy with one flow only.
-    """
-    busy: dict[tuple[str, bool] | str, float] = {}
-    for a, b in pairs:
-        for hop in topology.route(a, b, size):
-            before = 0.0 if hop.link.duplex == "free" else busy.get(hop.lane, 0.0)
-            busy[hop.lane] = before + hop.share / hop.link.bandwidth_Bps
-        for name in (a, b):
-            busy[name] = busy.get(name, 0.0) + 1 / topology.nodes[name].host_bandwidth_Bps
-    return busy
-
-
-def bytes_s(topology: Topology, pairs: Sequence[tuple[str, str]], size: float) -> list[float]:
-    """Return the seconds per byte of each of *pairs*, if all of them send *size* bytes at once."""
-    busy = _byte_s(topology, pairs, size)
-    return [max(busy[place] for place in _byte_s(topology, [pair], size)) for pair in pairs]
 
 
 def all_reduce_s(topology: Topology, names: Sequence[str], size: float) -> float:
@@ -118,7 +98,7 @@ def all_reduce_s(topology: Topology, names: Sequence[str], size: float) -> float
     """
     n = len(names)
     nodes = [topology.nodes[name] for name in names]
-    byte_s = max(_byte_s(topology, itertools.permutations(names, 2), size / n).values(), default=0.0)
+    byte_s = max(busy_byte_s(topology, itertools.permutations(names, 2), size / n).values(), default=0.0)
     overhead_s = (n - 1) * max(node.send_overhead_s + node.recv_overhead_s for node in nodes)
     pairs = itertools.combinations(names, 2)
     farthest_s = max((topology.route_latency_s(a, b, size / n) for a, b in pairs), default=0.0)
@@ -148,7 +128,7 @@ def gathered_s(topology: Topology, names: Sequence[str], size: float) -> float:
 
 def _all_at_once_s(topology: Topology, pairs: Sequence[tuple[str, str]], size: float) -> float:
     farthest_s = max((fixed_s(topology, a, b, size) for a, b in pairs), default=0.0)
-    return farthest_s + size * max(_byte_s(topology, pairs, size).values(), default=0.0)
+    return farthest_s + size * max(busy_byte_s(topology, pairs, size).values(), default=0.0)
 
 
 def tensor_s(shape: ModelShape, paces: Sequence[NodePace], reduce_s: float, ends_s: float) -> float:

@@ -7,12 +7,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
+from itertools import product
 from typing import Any, Final
 
 from simcluster.algorithms import ALGORITHMS
 from simcluster.documents.settings import settings_of
 from simcluster.lm.training_plans.extrapolated_gpt import GptBlocks
-from simcluster.lm.training_plans.times import RankGroup
+from simcluster.lm.training_plans.rank_group import RankGroup
 from simcluster.topology import Topology
 from simcluster.topology.model.duration import expected_s
 from simcluster.workloads.shares import by_rate
@@ -106,14 +107,37 @@ def candidates(
             for name in ("all_reduce_dp", *LOCAL):
                 for schedule in ("ring", "direct"):
                     yield Candidate(name, defaults(name) | {"schedule": schedule}, names, sizes)
-            for expert in range(2, min(n, experts) + 1):
-                if n % expert == 0 == experts % expert:
-                    layout = {"data": n // expert, "expert": expert}
-                    for merge in (False, True) if load in (None, "uniform") else (False,):
-                        yield Candidate("expert_parallel", given | {"layout": layout, "merge": merge}, names, sizes)
+            for layout in _layouts(n, experts, heads) if experts else ():
+                alone = n // (layout.get("pipeline", 1) * layout.get("tensor", 1))  # replicas of the model
+                even = sizes == equal and samples % alone == 0
+                if alone < n and not even:
+                    continue
+                merges = (False, True) if load in (None, "uniform") and layout["expert"] > 1 else (False,)
+                numbers = _micro_batches(samples // alone, layout.get("pipeline", 1)) if even else [1]
+                for merge, m in product(merges, numbers):
+                    how = given | {"layout": layout, "merge": merge, "micro_batches": m if alone < n or m > 1 else None}
+                    yield Candidate("expert_parallel", how, names, sizes)
             for stage in (1, 2, 3):
                 yield Candidate("zero", defaults("zero") | {"stage": stage}, names, sizes)
         yield from _pipelines(group, equal)
+
+
+def _layouts(n: int, experts: int, heads: int) -> Iterator[dict[str, int]]:
+    """Yield the layouts of *n* ranks that divide *experts*, layers or heads; data groups take the other ranks."""
+    for expert, pipeline, tensor in product([k for k in range(1, n + 1) if n % k == 0], repeat=3):
+        inner = expert * pipeline * tensor
+        if inner > 1 and n % inner == 0 == experts % expert == heads % tensor:
+            others = {name: n for name, n in (("pipeline", pipeline), ("tensor", tensor)) if n > 1}
+            yield {"data": n // inner, **others, "expert": expert}
+
+
+def _micro_batches(samples: int, stages: int) -> list[int]:
+    """Return the numbers of micro-batches to try for a replica's *samples*: all or one of them at once on a single
+    stage; on several, at most 4 per stage.
+    """
+    if stages == 1:
+        return sorted({1, samples})
+    return [max(m for m in range(1, samples + 1) if samples % m == 0 and m <= 4 * stages)]
 
 
 def _pipelines(group: RankGroup, sizes: tuple[int, ...]) -> Iterator[Candidate]:

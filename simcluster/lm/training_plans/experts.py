@@ -2,20 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from functools import cache, cached_property
+from collections.abc import Callable, Mapping, Sequence
+from functools import cached_property, partial
 from typing import Any
 
 import torch
 
-from simcluster.algorithms.model_parallel.expert_layout import ExpertLayout
+from simcluster.algorithms.model_parallel.expert_layout import ExpertLayout, ExpertPiece
 from simcluster.algorithms.model_parallel.expert_load import counts_by, kept_of, shares_of
+from simcluster.algorithms.model_parallel.flush_replay import StageHops, replay_flush
+from simcluster.algorithms.model_parallel.pipeline_plan import ORDERS
 from simcluster.algorithms.timed import cost_of
-from simcluster.lm.plan.times import bytes_s
-from simcluster.lm.training_plans.ring import NUMBER_BYTES, all_reduced_s, ring
-from simcluster.topology.model.duration import expected_s
+from simcluster.lm.training_plans.layout_clocks import LayoutClocks
+from simcluster.lm.training_plans.rank_group import RankGroup
+from simcluster.lm.training_plans.ring import NUMBER_BYTES
 from simcluster.transport import Cost
 from simcluster.workloads.layers import experts as layer
+from simcluster.workloads.layers.tensor_shard import ShardedLayer, ShardedLayerCost
 
 COUNT_BYTES = 8
 """Size of what a rank tells all others of each expert: a count, and a sum of probabilities."""
@@ -28,163 +31,195 @@ def numbers(*shape: int, dtype: torch.dtype = torch.float32) -> torch.Tensor:
 class ExpertTimes:
     """A replay of expert-parallel steps of *group*, a RankGroup. All its layers of experts are alike."""
 
-    def __init__(self, group: Any, settings: dict[str, Any]) -> None:
-        self._group, self._settings = group, settings
-        self._n = len(group.names)
-        self._layout = ExpertLayout(group.replica, 0, self._n, settings["layout"])
-        (number, whole) = next(iter(self._layout.wholes.items()))
-        self._number, self._active, self._experts = number, whole.active, len(whole.experts)
-        self._width = whole.router.in_features
-        output_bytes = group.replica.layer_costs(group.batches(group.sizes[0]))[number].output_bytes
-        self._tokens = [output_bytes // NUMBER_BYTES // self._width * n // group.sizes[0] for n in group.sizes]
+    def __init__(self, group: RankGroup, settings: dict[str, Any]) -> None:
+        self._replica, self._settings = group.replica, settings
+        n = len(group.names)
+        first = ExpertLayout(group.replica, 0, n, settings["layout"], settings["micro_batches"])
+        self._layout, self._places = first, [first.at(rank) for rank in range(n)]
+        self.clocks = LayoutClocks(group, first)
+        self._hops = StageHops(group.topology, group.names)
+        (self._layer, whole) = next(iter(first.wholes.items()))
+        self._active, self._experts, self._width = whole.active, len(whole.experts), whole.router.in_features
+        self._samples = [samples // first.micro_batches for samples in first.sizes]
+        costs = {samples: self._costs_of(group.batches(samples)) for samples in {*self._samples}}
+        self._costs = [costs[self._samples[place.number]] for place in self._places]
+        # The bytes of the stream of tokens, as each layer gives it to the next.
+        self._bytes = [cost.output_bytes for cost in group.replica.layer_costs(group.batches(self._samples[0]))]
+        per_sample = self._bytes[self._layer] // NUMBER_BYTES // self._width // self._samples[0]
         shares = shares_of(settings["load"], self._experts, self._active)
-        counts = counts_by(shares, [self._active * tokens for tokens in self._tokens])
-        self._counts = counts
-        self._kept = kept_of(counts, settings["capacity_factor"], self._active)
-        self.compute_s = [0.0] * self._n
-        self.sent_bytes = 0
-        self._now = [0.0] * self._n
-        self._on = cache(lambda cost, rank: expected_s(group.devices[rank], cost))
+        counts = counts_by(shares, [self._active * per_sample * samples for samples in self._samples])
+        of_rank = [place.number for place in self._places]
+        self._tokens = [per_sample * self._samples[number] for number in of_rank]
+        self._counts = counts[of_rank]
+        self._kept = kept_of(counts, settings["capacity_factor"], self._active)[of_rank]
+
+    def _costs_of(self, batch: Any) -> list[ShardedLayerCost]:
+        shard = self._layout.shard
+        alone = [] if shard else [ShardedLayerCost(cost, cost, cost) for cost in self._replica.layer_costs(batch)]
+        return shard.costs(batch) if shard else alone
 
     def step_s(self) -> float:
-        """Return the time of a step in the steady state; leave its work and its bytes."""
+        """Return the time of a step in the steady state; leave its work and its bytes in `clocks`."""
         ends = [0.0]
         for _ in (1, 2):
-            self.compute_s, self.sent_bytes = [0.0] * self._n, 0
-            self._pass(forward=True)
-            self._pass(forward=False)
+            self.clocks.restart()
+            self._flush()
             self._reduce()
-            ends.append(max(self._now))
+            ends.append(max(self.clocks.now))
         return ends[2] - ends[1]
 
-    def _pass(self, *, forward: bool) -> None:
-        pieces = range(len(self._layout.layers))
-        for number in pieces if forward else reversed(pieces):
-            if number in self._layout.wholes:
-                (self._forward if forward else self._backward)()
+    def _flush(self) -> None:
+        """Let micro-batches pass all stages, forward and back."""
+        clocks, plan = self.clocks, self._layout.plan
+
+        def run(stage: int, way: str, came: Mapping[int, float]) -> Mapping[int, float]:
+            for rank, at_s in came.items():
+                clocks.now[rank] = max(clocks.now[rank], at_s)
+            self._pass(stage, forward=way == "forward")
+            return {rank: clocks.now[rank] for rank in clocks.ranks(stage)}
+
+        def size(stage: int) -> int:
+            found: int = self._bytes[plan.bounds[stage][0] - 1]
+            clocks.sent_bytes += found
+            return found
+
+        orders = [ORDERS["1f1b"](plan.p, stage, self._layout.micro_batches, 1) for stage in range(plan.p)]
+        replay_flush(orders, 1, self._hops, clocks.ranks, run, size)
+
+    def _pass(self, stage: int, *, forward: bool) -> None:
+        place = self._places[self.clocks.ranks(stage)[0]]
+        last = [(-1, ShardedLayer(place.last, None, None, None, residual=False))] if place.is_last else []
+        for number, piece in [*place.pieces, *last] if forward else reversed([*place.pieces, *last]):
+            if isinstance(piece, ExpertPiece):
+                work = partial(self._forward if forward else self._backward, stage)
+                self.clocks.again(stage, ("experts", forward), work)
             else:
-                costs = [self._dense(rank)[number] for rank in range(self._n)]
-                self._work([[cost.forward if forward else cost.backward] for cost in costs].__getitem__)
+                alike = tuple(of_rank[number] for of_rank in self._costs)
+                work = partial(self._through, stage, number, piece, forward=forward)
+                self.clocks.again(stage, (*map(id, alike), forward), work)
 
-    def _forward(self) -> None:
-        self._work(lambda rank: [self._rows("norm", rank).forward, self._rows("router", rank).forward,
-                                 *self._own_costs[rank][:3]])  # fmt: skip
-        for _ in range(self._n - 1):
-            self._round(range(self._n), 1, lambda rank, to: COUNT_BYTES * self._experts)
-        self._dispatch()
-        self._work(lambda rank: [cost.forward for cost in self._of_experts(rank)])
-        self._combine()
+    def _through(self, stage: int, number: int, piece: ShardedLayer, *, forward: bool) -> None:
+        """Pass a layer that tensor ranks share, or one that each rank computes alone."""
 
-    def _backward(self) -> None:
-        self._uncombine()
-        self._work(lambda rank: [cost.backward for cost in self._of_experts(rank)])
-        self._undispatch()
-        self._work(lambda rank: [self._own_costs[rank][7], self._rows("router", rank).backward,
-                                 self._own_costs[rank][8], self._rows("norm", rank).backward,
-                                 self._own_costs[rank][9]])  # fmt: skip
+        def work(what: str) -> None:
+            costs = [getattr(of_rank[number], what) for of_rank in self._costs]
+            self._work(stage, lambda rank: [costs[rank].forward if forward else costs[rank].backward])
 
-    def _dispatch(self) -> None:
-        self._work(lambda rank: [self._own_costs[rank][3]])
-        self._exchange(self._copies_bytes)
+        if piece.whole is not None and forward:
+            work("whole")
+        if piece.shard is not None:
+            work("shard")
+            numbers = [of_rank[number].shard.output_bytes // NUMBER_BYTES for of_rank in self._costs]
+            self.clocks.all_reduce(self.clocks.groups(stage, "tensor"), numbers.__getitem__)
+        if piece.whole is not None and not forward:
+            work("whole")
+        if piece.shard is not None:
+            work("join")
 
-    def _combine(self) -> None:
-        self._exchange(self._copies_bytes, back=True)
-        self._work(lambda rank: [self._own_costs[rank][4]])
+    def _forward(self, stage: int) -> None:
+        self._work(stage, lambda rank: [self._rows("norm", rank).forward, self._rows("router", rank).forward,
+                                        *self._own_costs[rank][:3]])  # fmt: skip
+        replicas = self.clocks.groups(stage, "data", "expert")
+        for _ in range(len(replicas[0]) - 1):
+            self.clocks.shift(replicas, 1, lambda rank, to: COUNT_BYTES * self._experts)
+        self._dispatch(stage)
+        self._work(stage, lambda rank: [cost.forward for cost in self._of_experts(rank)])
+        self._combine(stage)
+        if self._layout.tensor > 1:
+            self._sum_terms(stage, lambda rank: self._width * self._tokens[rank])
+            self._work(stage, lambda rank: [self._own_costs[rank][9]])
 
-    def _uncombine(self) -> None:
-        self._work(lambda rank: [self._own_costs[rank][5]])
-        self._exchange(self._copies_bytes)
+    def _backward(self, stage: int) -> None:
+        self._uncombine(stage)
+        self._work(stage, lambda rank: [cost.backward for cost in self._of_experts(rank)])
+        self._undispatch(stage)
+        self._sum_terms(stage, lambda rank: (self._width + self._active) * self._tokens[rank])
+        self._work(stage, lambda rank: [self._own_costs[rank][7], self._rows("router", rank).backward,
+                                        self._own_costs[rank][8], self._rows("norm", rank).backward,
+                                        self._own_costs[rank][9]])  # fmt: skip
 
-    def _undispatch(self) -> None:
-        self._exchange(self._copies_bytes, back=True)
-        self._work(lambda rank: [self._own_costs[rank][6]])
+    def _dispatch(self, stage: int) -> None:
+        self._work(stage, lambda rank: [self._own_costs[rank][3]])
+        self._exchange(stage, self._copies_bytes)
+
+    def _combine(self, stage: int) -> None:
+        self._exchange(stage, self._copies_bytes, back=True)
+        self._work(stage, lambda rank: [self._own_costs[rank][4]])
+
+    def _uncombine(self, stage: int) -> None:
+        self._work(stage, lambda rank: [self._own_costs[rank][5]])
+        self._exchange(stage, self._copies_bytes)
+
+    def _undispatch(self, stage: int) -> None:
+        self._exchange(stage, self._copies_bytes, back=True)
+        self._work(stage, lambda rank: [self._own_costs[rank][6]])
 
     def _reduce(self) -> None:
         """Sum the gradients over the ranks that hold them, then step."""
-        layout, replica = self._layout, self._group.replica
-        every = {at for one in layout.layers for at in one.parameters}
-        shared = sum(replica.shapes[at].numel() for at in every if at not in layout.owners)
-        self._sum(range(self._n), shared)
-        for place in range(layout.expert):
-            own = sum(replica.shapes[at].numel() for at, owner in layout.owners.items() if owner == place)
-            self._sum(range(place, self._n, layout.expert), own)
-        self._work(lambda rank: [self._parts[rank % layout.expert]])
+        layout = self._layout
+        for stage in range(layout.plan.p):
+            for which, *directions in (("shared", "data", "expert"), ("own", "data")):
+                self.clocks.all_reduce(self.clocks.groups(stage, *directions), self._held[which].__getitem__)
+        for at, stages in layout.tied.items():
+            lines = [[self.clocks.ranks(stage)[i] for stage in stages] for i in range(len(self.clocks.ranks(0)))]
+            for k in range(1, len(stages)):
+                self.clocks.shift(lines, k, lambda rank, to, at=at: layout.shape(at).nbytes)  # type: ignore[misc]
+        for stage in range(layout.plan.p):
+            self._work(stage, lambda rank: [self._applies[rank]])
 
     @cached_property
-    def _parts(self) -> list[Cost]:
-        """The cost of the optimizer step at each place of a group."""
-        one = self._layout
-        places = [one.at(rank).places for rank in range(one.expert)]
-        return [self._group.replica.part(found).apply_cost() for found in places]
+    def _held(self) -> dict[str, list[int]]:
+        """The numbers of each rank's gradients: *shared* by all replicas, and of its *own* experts."""
+        found: dict[str, list[int]] = {"shared": [], "own": []}
+        for place in self._places:
+            sizes = {at: place.shape(at).numel() for at in place.places}
+            own = sum(size for at, size in sizes.items() if at in place.owners)
+            found["own"].append(own)
+            found["shared"].append(sum(sizes.values()) - own)
+        return found
 
-    def _sum(self, ranks: Sequence[int], numbers: int) -> None:
-        n = len(ranks)
-        if n > 1:
-            names = [self._group.names[rank] for rank in ranks]
-            hops = ring(self._group.topology, names, NUMBER_BYTES * -(-numbers // n))
-            found = all_reduced_s(hops, numbers, [self._now[rank] for rank in ranks])
-            for rank, end in zip(ranks, found, strict=True):
-                self._now[rank] = end
-            self.sent_bytes += 2 * (n - 1) * NUMBER_BYTES * numbers
+    @cached_property
+    def _applies(self) -> list[Cost]:
+        """The cost of each rank's optimizer step."""
+        return [place.part().apply_cost() for place in self._places]
 
-    def _exchange(self, bytes_of: Callable[[int, int], int], *, back: bool = False) -> None:
+    def _exchange(self, stage: int, bytes_of: Callable[[int, int], int], *, back: bool = False) -> None:
         """Send *bytes_of* (rank, place of the experts) to their ranks, or *back*, in pairwise rounds."""
-        expert = self._layout.expert
 
         def size(rank: int, to: int) -> int:
             source, at = (to, rank) if back else (rank, to)
-            return bytes_of(source, at % expert)
+            return bytes_of(source, self._places[at].at_experts)
 
-        for k in range(1, expert):
-            self._round(range(expert), k, size)
+        for k in range(1, self._layout.expert):
+            self.clocks.shift(self.clocks.groups(stage, "expert"), k, size)
 
     def _copies(self, rank: int, place: int) -> int:
-        own = self._layout.own(self._layout.wholes[self._number], place)
+        own = self._layout.own(self._layout.wholes[self._layer], place)
         return int(self._kept[rank, own].sum())
 
     def _copies_bytes(self, rank: int, place: int) -> int:
         return NUMBER_BYTES * self._width * self._copies(rank, place)
 
-    def _round(self, group: range, k: int, size: Callable[[int, int], int]) -> None:
-        """Send from each rank to the *k*-th one after it in its group, and wait for what comes."""
-        m, names, topology = len(group), self._group.names, self._group.topology
-        pairs = [(rank, rank // m * m + (rank + k) % m) for rank in range(self._n)]
-        sizes = [size(rank, to) for rank, to in pairs]
-        named = [(names[a], names[b]) for a, b in pairs]
-        sent, arrived = list(self._now), list(self._now)
-        for (rank, to), of, byte_s in zip(pairs, sizes, bytes_s(topology, named, max(sizes)), strict=True):
-            a, b = names[rank], names[to]
-            sent[rank] = self._now[rank] + topology.nodes[a].send_overhead_s + of * byte_s
-            arrived[to] = sent[rank] + topology.route_latency_s(a, b, of) + topology.nodes[b].recv_overhead_s
-        self._now = list(map(max, sent, arrived))
-        self.sent_bytes += sum(sizes)
-
-    def _work(self, costs: Callable[[int], Sequence[Cost]]) -> None:
-        for rank in range(self._n):
-            seconds = sum(self._on(cost, rank) for cost in costs(rank))
-            self._now[rank] += seconds
-            self.compute_s[rank] += seconds
-
-    @cached_property
-    def _dense(self) -> Callable[[int], Any]:
-        of_size = {size: self._group.replica.layer_costs(self._group.batches(size)) for size in {*self._group.sizes}}
-        return lambda rank: of_size[self._group.sizes[rank]]
+    def _work(self, stage: int, costs: Callable[[int], Sequence[Cost]]) -> None:
+        self.clocks.work(stage, costs)
 
     def _rows(self, name: str, rank: int) -> Any:
-        return self._group.replica.rows_cost(self._number, name, self._tokens[rank], self._width)
+        return self._replica.rows_cost(self._layer, name, self._tokens[rank], self._width)
 
     def _of_experts(self, rank: int) -> list[Any]:
-        ranks = self._layout.at(rank).group
-        own = self._layout.at(rank).own(self._layout.wholes[self._number])
-        numbers = self._kept[ranks][:, own].sum(axis=0).tolist()
-        return [self._group.replica.rows_cost(self._number, "experts.0", rows, self._width) for rows in numbers if rows]
+        place = self._places[rank]
+        own = place.own(place.wholes[self._layer])
+        numbers = self._kept[place.place.along("expert")][:, own].sum(axis=0).tolist()
+        how = self._width, self._layout.tensor
+        return [self._replica.rows_cost(self._layer, "experts.0", rows, *how) for rows in numbers if rows]
+
+    def _sum_terms(self, stage: int, numbers: Callable[[int], int]) -> None:
+        self.clocks.all_reduce(self.clocks.groups(stage, "tensor"), numbers)
 
     @cached_property
     def _own_costs(self) -> list[list[Cost]]:
         """The costs of the algorithm's own arithmetic on each rank, in the order of a step."""
-        return [
-            self._arithmetic(tokens, int(kept.sum())) for tokens, kept in zip(self._tokens, self._kept, strict=True)
-        ]
+        return [self._arithmetic(n, int(kept.sum())) for n, kept in zip(self._tokens, self._kept, strict=True)]
 
     def _arithmetic(self, tokens: int, copies: int) -> list[Cost]:
         scores, weights = numbers(tokens, self._experts), numbers(tokens, self._active)

@@ -170,6 +170,7 @@ class ExtrapolatedGpt(TimingReplica):
         if self._layers is None:
             found = copy.copy(self._short.layers())
             found[:] = [layer for layer in self._moved(found, 1, LAYERS) if layer is not None]
+            found._places = {}
             found._modules = self._blocks.stretched(found.modules, 1, LAYERS)
             found._parameters = [
                 list(zip(layer.parameters, module.parameters(), strict=True))
@@ -187,8 +188,11 @@ class ExtrapolatedGpt(TimingReplica):
     def layer_costs(self, batch: Batch) -> list[LayerCost]:
         return self._blocks.listed("layers", lambda w, n: _of(w, n).layer_costs(_batch(w, n)), len(batch))
 
-    def rows_cost(self, number: int, name: str, rows: int, width: int) -> LayerCost:
-        return self._short.rows_cost(LAYERS, name, rows, width)  # all layers of experts are alike
+    def rows_cost(self, number: int, name: str, rows: int, width: int, ranks: int = 1) -> LayerCost:
+        return self._short.rows_cost(LAYERS, name, rows, width, ranks)  # all layers of experts are alike
+
+    def split_dims(self, number: int, name: str, ranks: int) -> dict[str, int]:
+        return self._short.split_dims(LAYERS, name, ranks)
 
     def held(self, batch: Batch) -> list[Held]:
         return self._held(self._short.held(batch), LAYERS)
@@ -196,15 +200,15 @@ class ExtrapolatedGpt(TimingReplica):
     def part(self, places: Sequence[int]) -> ParameterPart:
         return self._timed_part(places, [self.shapes[place] for place in places])
 
-    def tensor_shard(self) -> TensorShard:
-        size = len(self.batch_sizes)
-        short = self._short.tensor_shard()
+    def tensor_shard(self, size: int | None = None) -> TensorShard:
+        size = size or len(self.batch_sizes)
+        short = self._short.tensor_shard(size)
         blocks = self._blocks
         found = copy.copy(short)
         cut = blocks.stretched([short.cuts.get(place) for place in range(len(self._short.shapes))], TABLES, self._per)
         found.cuts = {place: how for place, how in enumerate(cut) if how is not None}
-        own = blocks.stretched(short.part.parameters, TABLES, self._per)
-        found.part = self._timed_part(range(len(own)), own)
+        found.parameters = own = blocks.stretched(short.parameters, TABLES, self._per)
+        found._make_part = lambda: self._timed_part(range(len(own)), own)
         wholes = self._moved([piece.whole for piece in short.pieces], 1, LAYERS)
         shards = self._moved([piece.shard for piece in short.pieces], 1, LAYERS)
         pieces = blocks.stretched(short.pieces, 1, LAYERS)
@@ -217,11 +221,12 @@ class ExtrapolatedGpt(TimingReplica):
         found.last = last
 
         def costs(workload: Workload, samples: int) -> list[ShardedLayerCost]:
-            return short_replica(workload, [samples] * size).tensor_shard().costs(_batch(workload, samples))
+            return short_replica(workload, [samples]).tensor_shard(size).costs(_batch(workload, samples))
 
         found.costs = lambda batch: blocks.listed(("shares", size), costs, len(batch))
-        # Each layer has two entries here: a norm, and the work that is sharded.
-        found.held = lambda batch: self._held(short.held(batch), 2 * LAYERS)
+        # A layer has an entry for what is whole, such as its norm, and one for its shard.
+        parts = [part for piece in short.pieces[1 : 1 + LAYERS] for part in (piece.whole, piece.shard)]
+        found.held = lambda batch: self._held(short.held(batch), len(parts) - parts.count(None))
         return found
 
     def _moved(self, layers: Sequence[Layer | None], head: int, per: int, *, after: bool = False) -> list[Layer | None]:

@@ -17,47 +17,47 @@ from simcluster.workloads.layers import experts as layer
 class MergedTimes(ExpertTimes):
     """A replay like that of `ExpertTimes`, with the exchanges of `MergedExchange`."""
 
-    def _dispatch(self) -> None:
-        self._exchange(lambda rank, place: WAY_BYTES * self._copies(rank, place))
-        self._send_rows()
-        self._of_sources(lambda tokens, copies: cost_of(
+    def _dispatch(self, stage: int) -> None:
+        self._exchange(stage, lambda rank, place: WAY_BYTES * self._copies(rank, place))
+        self._send_rows(stage)
+        self._of_sources(stage, lambda tokens, copies: cost_of(
             layer.copied_rows, numbers(tokens, self._width), numbers(copies, dtype=torch.int64), 1
         ))  # fmt: skip
 
-    def _combine(self) -> None:
-        self._of_sources(lambda tokens, copies: cost_of(
+    def _combine(self, stage: int) -> None:
+        self._of_sources(stage, lambda tokens, copies: cost_of(
             layer.weighted_copies, numbers(copies, self._width), numbers(copies, dtype=torch.int64), numbers(copies),
             numbers(tokens, self._active),
         ))  # fmt: skip
-        self._exchange(self._rows_bytes, back=True)
-        self._work(lambda rank: [cost_of(
+        self._exchange(stage, self._rows_bytes, back=True)
+        self._work(stage, lambda rank: [cost_of(
             layer.added_copies, numbers(self._tokens[rank], self._width), *self._sums(rank)
         )])  # fmt: skip
 
-    def _uncombine(self) -> None:
-        self._send_rows()
-        self._of_sources(lambda tokens, copies: cost_of(
+    def _uncombine(self, stage: int) -> None:
+        self._send_rows(stage)
+        self._of_sources(stage, lambda tokens, copies: cost_of(
             layer.unweighted_copies, numbers(tokens, self._width), numbers(copies, self._width),
             numbers(copies, dtype=torch.int64), numbers(copies),
         ))  # fmt: skip
 
-    def _undispatch(self) -> None:
-        self._of_sources(lambda tokens, copies: cost_of(
+    def _undispatch(self, stage: int) -> None:
+        self._of_sources(stage, lambda tokens, copies: cost_of(
             layer.summed_copies, numbers(copies, self._width), numbers(copies, dtype=torch.int64),
             numbers(tokens, self._active),
         ))  # fmt: skip
-        self._exchange(self._rows_bytes, back=True)
-        self._exchange(lambda rank, place: NUMBER_BYTES * self._copies(rank, place), back=True)
-        self._work(lambda rank: [cost_of(layer.summed_copies, *self._sums(rank))])
+        self._exchange(stage, self._rows_bytes, back=True)
+        self._exchange(stage, lambda rank, place: NUMBER_BYTES * self._copies(rank, place), back=True)
+        self._work(stage, lambda rank: [cost_of(layer.summed_copies, *self._sums(rank))])
 
-    def _send_rows(self) -> None:
-        self._work(lambda rank: [cost_of(
+    def _send_rows(self, stage: int) -> None:
+        self._work(stage, lambda rank: [cost_of(
             layer.copied_rows, numbers(self._tokens[rank], self._width), self._sums(rank)[1], self._layout.expert
         )])  # fmt: skip
-        self._exchange(self._rows_bytes)
+        self._exchange(stage, self._rows_bytes)
 
     def _distinct(self, rank: int, place: int) -> int:
-        own = self._layout.own(self._layout.wholes[self._number], place)
+        own = self._layout.own(self._layout.wholes[self._layer], place)
         kept = self._copies(rank, place) / max(1, int(self._counts[rank, own].sum()))
         return merged_tokens(self._tokens[rank], self._experts, self._active, self._layout.expert, kept)
 
@@ -71,9 +71,9 @@ class MergedTimes(ExpertTimes):
         places = numbers(number, dtype=torch.int64)
         return numbers(number, self._width), places, numbers(self._tokens[rank], ranks)
 
-    def _of_sources(self, cost: Callable[[int, int], Cost]) -> None:
+    def _of_sources(self, stage: int, cost: Callable[[int, int], Cost]) -> None:
         """Work by *cost* (tokens, copies) for what came from each rank of the group."""
-        self._work(lambda rank: [
-            cost(self._distinct(source, at), self._copies(source, at))
-            for at in [rank % self._layout.expert] for source in self._layout.at(rank).group
+        self._work(stage, lambda rank: [
+            cost(self._distinct(source, place.at_experts), self._copies(source, place.at_experts))
+            for place in [self._places[rank]] for source in place.place.along("expert")
         ])  # fmt: skip

@@ -15,7 +15,8 @@ from simcluster.lm.plan.shape import ModelShape, described
 from simcluster.lm.training_plans.candidates import LOCAL, Candidate, candidates
 from simcluster.lm.training_plans.extrapolated_gpt import GptBlocks
 from simcluster.lm.training_plans.model import blocks_of, memory_of, settings_of
-from simcluster.lm.training_plans.times import TIMES, RankGroup, StepTime
+from simcluster.lm.training_plans.rank_group import RankGroup, StepTime
+from simcluster.lm.training_plans.times import TIMES
 from simcluster.topology import Topology
 from simcluster.workloads.costs.memory import MemoryBytes
 

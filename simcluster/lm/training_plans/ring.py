@@ -7,8 +7,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from simcluster.collectives.flat import lengths_of
-from simcluster.lm.plan.times import bytes_s
 from simcluster.topology import Topology
+from simcluster.topology.model.busy_links import bytes_s
 
 NUMBER_BYTES = 4
 """Size in bytes of a number: weights, gradients and activations are 32-bit floats."""

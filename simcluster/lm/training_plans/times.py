@@ -8,8 +8,6 @@ next.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
-from functools import cache, cached_property
 from operator import attrgetter
 from typing import Any
 
@@ -22,77 +20,11 @@ from simcluster.algorithms.timed import cost_of
 from simcluster.collectives.flat import lengths_of
 from simcluster.lm.plan.times import all_reduce_s
 from simcluster.lm.training_plans.experts import ExpertTimes
-from simcluster.lm.training_plans.extrapolated_gpt import GptBlocks
 from simcluster.lm.training_plans.merged_experts import MergedTimes
-from simcluster.lm.training_plans.ring import NUMBER_BYTES, RingHop, RingRounds, all_reduced_s, period_s, ring
-from simcluster.topology import Topology
+from simcluster.lm.training_plans.rank_group import RankGroup, StepTime
+from simcluster.lm.training_plans.ring import NUMBER_BYTES, RingRounds, all_reduced_s, period_s
 from simcluster.topology.model.duration import expected_s
 from simcluster.transport import Cost
-from simcluster.workloads.data.samples import Batch
-
-
-@dataclass(frozen=True)
-class StepTime:
-    """The time *step_s* of a step. The busiest rank computes for *compute_s* of that time.
-
-    *sent_bytes* is the number of bytes that all ranks send.
-    """
-
-    step_s: float
-    compute_s: float
-    sent_bytes: float
-
-
-class RankGroup:
-    """Ranks on the nodes *names* of *topology*; *sizes* has the batch size of each rank."""
-
-    def __init__(self, topology: Topology, names: Sequence[str], blocks: GptBlocks, sizes: Sequence[int]) -> None:
-        self.topology = topology
-        self.names = tuple(names)
-        self.blocks = blocks
-        self.sizes = tuple(sizes)
-        self.devices = [topology.device(name) for name in names]
-        self.replica = blocks.replica(sizes)
-        self.batches = cache(self._batch)
-        self.hops = cache(self._hops)
-
-    def _batch(self, samples: int) -> Batch:
-        return next(self.blocks.replica([samples]).batches())
-
-    @cached_property
-    def numbers(self) -> int:
-        """The number of trainable parameters of the model."""
-        return sum(shape.numel() for shape in self.replica.shapes)
-
-    def _hops(self, numbers: int) -> list[RingHop]:
-        """Return the hops of a ring with chunks of a vector of *numbers* elements."""
-        return ring(self.topology, self.names, NUMBER_BYTES * -(-numbers // len(self.names)))
-
-    def on_each(self, cost: Callable[[int], Cost]) -> list[float]:
-        """Return the seconds of *cost* on each rank. *cost* takes the batch size of a rank."""
-        return [expected_s(device, cost(size)) for device, size in zip(self.devices, self.sizes, strict=True)]
-
-    def gradient_cost(self, samples: int) -> Cost:
-        return self.replica.gradient_cost(self.batches(samples))
-
-    @cached_property
-    def gradients_s(self) -> list[float]:
-        return self.on_each(self.gradient_cost)
-
-    def summed_bytes(self, numbers: int) -> int:
-        """Return the bytes that all ranks send in an all-reduce of *numbers* elements."""
-        return 2 * (len(self.names) - 1) * NUMBER_BYTES * numbers
-
-    @cached_property
-    def rates(self) -> tuple[float, ...]:
-        """Each rank's FLOPs per second while it computes the gradient of its batch."""
-        return tuple(self.gradient_cost(n).flops / s for n, s in zip(self.sizes, self.gradients_s, strict=True))
-
-    @cached_property
-    def works_s(self) -> list[float]:
-        """Each rank's seconds for a gradient and an optimizer step of the whole model."""
-        cost = self.replica.apply_cost()
-        return [a + expected_s(device, cost) for a, device in zip(self.gradients_s, self.devices, strict=True)]
 
 
 def all_reduce_dp(group: RankGroup, settings: dict[str, Any]) -> StepTime:
@@ -293,20 +225,25 @@ def pipeline(group: RankGroup, settings: dict[str, Any]) -> StepTime:
     works = [plan.cost(stage).total for stage in order]
     compute_s = max(m * expected_s(device, work) for device, work in zip(group.devices, works, strict=True))
     sent = sum(2 * m * plan.cost(stage).output_bytes for stage in order if stage < plan.last)
-    tied_s = 0.0
-    holders = plan.holders()
-    for place, found in holders.items():
-        tied_s += search.tied_s(place, found)
-        sent += len(found) * (len(found) - 1) * group.replica.shapes[place].nbytes
-    # The first stage ends its backward pass last, and the next step waits for its optimizer step.
-    return StepTime(search.flush_s(plan, order) + tied_s + applies_s[0], compute_s + max(applies_s), float(sent))
+    tied = {place: found for place, found in plan.holders().items() if len(found) > 1}
+    sizes = {place: group.replica.shapes[place].nbytes for place in tied}
+    sent += sum(len(found) * (len(found) - 1) * sizes[place] for place, found in tied.items())
+    now, ends_s = [0.0] * len(order), [0.0]
+    for _ in (1, 2):
+        now = list(search.flush_ends(plan, order, now).values())
+        for place, found in tied.items():
+            for stage, end_s in search.tied_ends(sizes[place], {stage: now[stage] for stage in found}).items():
+                now[stage] = end_s
+        now = [start_s + apply_s for start_s, apply_s in zip(now, applies_s, strict=True)]
+        ends_s.append(max(now))
+    return StepTime(ends_s[2] - ends_s[1], compute_s + max(applies_s), float(sent))
 
 
 def expert_parallel(group: RankGroup, settings: dict[str, Any]) -> StepTime:
     """Time expert parallelism. Ranks wait for each other in every exchange, so the busiest decides."""
     times = (MergedTimes if settings["merge"] else ExpertTimes)(group, settings)
     step_s = times.step_s()
-    return StepTime(step_s, max(times.compute_s), float(times.sent_bytes))
+    return StepTime(step_s, max(times.clocks.compute_s), float(times.clocks.sent_bytes))
 
 
 TIMES: dict[str, Callable[[RankGroup, dict[str, Any]], StepTime]] = {

@@ -10,13 +10,15 @@ from typing import Any
 import pytest
 import yaml
 
+import simcluster
 from simcluster.errors import UsageError
 from simcluster.experiment.needed_memory import needed_memory
 from simcluster.experiment.read.read import read_experiment
 from simcluster.lm.headers.config import shape_of_config
 from simcluster.lm.headers.header import ModelFacts
 from simcluster.lm.plan.shape import PRESETS, ModelShape
-from simcluster.lm.training_plans.model import settings_of
+from simcluster.lm.training_plans.candidates import defaults
+from simcluster.lm.training_plans.model import blocks_of, memory_of, settings_of
 from simcluster.lm.training_plans.plan import PlanRow, TrainingPlan, plan_training
 from simcluster.lm.training_plans.table import lines
 from simcluster.topology import Topology, load, loads
@@ -62,6 +64,43 @@ def test_every_row_needs_the_memory_that_a_run_of_it_predicts() -> None:
         expected = {name: needed.memory for name, needed in found.items() if name != "n0"}
         assert {part.node: part.memory for part in row.parts if part.node != "n0"} == expected, row.candidate.label
         assert row.parts[0].memory.total <= found["n0"].memory.total
+
+
+@pytest.mark.slow
+def test_experts_are_planned_in_stages_where_links_are_slow(tmp_path: Path) -> None:
+    small = {"num_hidden_layers": 4, "hidden_size": 64, "num_attention_heads": 4, "num_key_value_heads": 2,
+             "head_dim": 16, "num_experts": 8, "moe_intermediate_size": 64, "vocab_size": 256}  # fmt: skip
+    shape = shape_of_config(ModelFacts(tmp_path, PUBLIC["qwen3-30b-a3b"][0] | small), "small")
+    plan = plan_training(star(4, bandwidth="100 Mbps"), shape, 8, 64)
+    (row,) = [row for row in plan.rows if row.candidate.label == "expert_parallel"]
+    assert row.candidate.told["layout"]["pipeline"] > 1
+    needed = needed_memory(read_experiment(experiment_of(plan, row)))
+    assert {part.node: part.memory for part in row.parts[1:]} == {
+        name: found.memory for name, found in needed.items() if name != "n0"
+    }
+    ends = [
+        simcluster.run(experiment_of(plan, row) | {"stop": {"steps": steps}}, out=tmp_path / str(steps), report=False)
+        for steps in (2, 3)
+    ]
+    step_s = ends[1].summary["elapsed_s"] - ends[0].summary["elapsed_s"]
+    # Hops between stages share links with what else a rank sends, which the plan leaves out.
+    assert 0.9 * step_s < row.step.step_s <= step_s * (1 + 1e-9)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("layout", [{"tensor": 2, "expert": 2}, {"pipeline": 2, "tensor": 2}])
+def test_a_layout_of_many_blocks_needs_what_a_run_of_it_predicts(layout: dict[str, int]) -> None:
+    settings = defaults("expert_parallel") | {"layout": layout, "micro_batches": 4}
+    model = {"size": "7b", "layers": 5, "width": 64, "heads": 4, "kv_heads": 2, "head_width": 16, "feed_forward": 64,
+             "vocabulary": 256, "context": 32, "tied": False, "clip_norm": None, "experts": 8, "active": 2}  # fmt: skip
+    blocks = blocks_of(model)
+    needed = memory_of("expert_parallel", settings, blocks, blocks.replica([4] * 4))
+    run = {
+        "topology": star(4).document, "algorithm": {"name": "expert_parallel", **settings}, "stop": {"steps": 2},
+        "workload": {"name": "gpt", **model, "batch_size": 4}, "numerics": "none", "check_memory": False,
+    }  # fmt: skip
+    found = needed_memory(read_experiment(json.loads(json.dumps(run))))
+    assert needed[1:] == [found[name].memory for name in ("n1", "n2", "n3")]
 
 
 @pytest.mark.slow
