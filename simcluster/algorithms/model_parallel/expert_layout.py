@@ -242,7 +242,7 @@ class ExpertLayout:
 
 
 def _of_layout(found: str, make: Callable[[], T]) -> T:
-    """Return what *make* returns; report what it cannot split as a problem of the layout with *found*."""
+    """Return what *make* returns. A problem of it becomes one of the layout, which has *found*."""
     try:
         return make()
     except UsageError as error:

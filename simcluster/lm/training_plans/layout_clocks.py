@@ -15,14 +15,11 @@ from simcluster.topology.model.duration import expected_s
 from simcluster.transport import Cost
 
 EXACT_DIGITS: Final = 13
-"""Decimals of a second to which the same work in the same state takes as long: far below what a step is compared by."""
+"""Ranks are as far ahead of each other as before if the difference has no digit up to this decimal of a second."""
 
 
 class LayoutClocks:
-    """The time *now* of each rank of *group*, a RankGroup, in *layout*; how long each computed, and what all sent.
-
-    What stages send each other does not share links with anything else.
-    """
+    """The time *now* of each rank of *group* in *layout*; how long each computed, and what all sent."""
 
     def __init__(self, group: RankGroup, layout: ExpertLayout) -> None:
         self._group, self._layout = group, layout
@@ -77,25 +74,19 @@ class LayoutClocks:
 
     def shift(self, groups: Sequence[Sequence[int]], k: int, size: Callable[[int, int], int]) -> None:
         """Let each rank send *size* (rank, to) bytes to the *k*-th one after it in its group, and get as much."""
+        names, topology = self._group.names, self._group.topology
         pairs = [(rank, group[(i + k) % len(group)]) for group in groups for i, rank in enumerate(group)]
         sizes = [size(rank, to) for rank, to in pairs]
-        before = {rank: self.now[rank] for rank, _ in pairs}
-        for (rank, to), (sent, arrived) in zip(pairs, self._sent(pairs, sizes, before), strict=True):
-            self.now[rank], self.now[to] = max(self.now[rank], sent), max(self.now[to], arrived)
-        self.sent_bytes += sum(sizes)
-
-    def _sent(
-        self, pairs: Sequence[tuple[int, int]], sizes: Sequence[int], starts: dict[int, float]
-    ) -> list[tuple[float, float]]:
-        """Return for each of *pairs*, all at once, when its message has left, and when it has arrived."""
-        names, topology, found = self._group.names, self._group.topology, []
-        named = [(names[a], names[b]) for a, b in pairs]
-        for (rank, _), (a, b), of, byte_s in zip(
+        named = [(names[rank], names[to]) for rank, to in pairs]
+        ends_s = list(self.now)
+        for (rank, to), (a, b), of, byte_s in zip(
             pairs, named, sizes, bytes_s(topology, named, max(sizes)), strict=True
         ):
-            sent = starts[rank] + topology.nodes[a].send_overhead_s + of * byte_s
-            found.append((sent, sent + topology.route_latency_s(a, b, of) + topology.nodes[b].recv_overhead_s))
-        return found
+            sent_s = self.now[rank] + topology.nodes[a].send_overhead_s + of * byte_s
+            came_s = sent_s + topology.route_latency_s(a, b, of) + topology.nodes[b].recv_overhead_s
+            ends_s[rank], ends_s[to] = max(ends_s[rank], sent_s), max(ends_s[to], came_s)
+        self.now[:] = ends_s
+        self.sent_bytes += sum(sizes)
 
     def all_reduce(self, groups: Sequence[Sequence[int]], numbers: Callable[[int], int]) -> None:
         """Let each group sum a vector of *numbers* (its first rank) elements on a ring."""
