@@ -24,6 +24,7 @@ from simcluster.workloads.layers.layers import Layer
 from simcluster.workloads.layers.part import ParameterPart
 from simcluster.workloads.layers.stages import cut_into_stages
 from simcluster.workloads.layers.tensor_shard import ShardedLayer, TensorShard
+from simcluster.workloads.layers.tensor_split import can_split
 
 T = TypeVar("T")
 
@@ -103,11 +104,12 @@ class ExpertLayout:
         return found
 
     def _shard(self) -> TensorShard | None:
-        if self.tensor == 1:
-            return None
-        if self._replica.computes:
+        """Return the shard of this rank; None if tensor ranks share nothing, or only experts."""
+        if self.tensor > 1 and self._replica.computes:
             expected = "tensor 1, or numerics: none, since only its time is simulated"
             raise UsageError("layout", f"tensor {self.tensor}", expected)
+        if self.tensor == 1 or not can_split(self.layers.modules):
+            return None
         shard = _of_layout(f"tensor {self.tensor}", lambda: self._replica.tensor_shard(self.tensor))
         if len(shard.pieces) != len(self.layers):
             found = "layers " + ", ".join(type(module).__name__ for module in self.layers.modules)
@@ -183,7 +185,7 @@ class ExpertLayout:
 
     def _dims(self) -> dict[int, int]:
         """Return index of an expert's parameter that tensor ranks share -> the dimension that they split."""
-        if self.shard is None:
+        if self.tensor == 1:
             return {}
         return {
             known[id(whole.experts[e].get_parameter(name))]: dim
@@ -206,7 +208,7 @@ class ExpertLayout:
 
     def shape(self, at: int) -> Tensor:
         """Return a tensor like what a rank holds of the parameter at index *at*."""
-        if self.shard is None or at not in self.dims:
+        if at not in self.dims:
             return self._replica.shapes[at] if self.shard is None else self.shard.parameters[at]
         if at not in self._shapes:
             whole = self._replica.shapes[at]
@@ -216,7 +218,7 @@ class ExpertLayout:
 
     def part(self) -> ParameterPart:
         """Return the part with all that this rank holds."""
-        if self.shard is None:
+        if self.tensor == 1:
             return self._replica.part(self.places)
         return self._replica.pieces([self.shape(at) for at in self.places])
 

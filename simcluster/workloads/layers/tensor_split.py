@@ -101,6 +101,11 @@ def split_layers(modules: Sequence[nn.Module], size: int) -> list[SplitLayer | n
     return found
 
 
+def can_split(modules: Sequence[nn.Module]) -> bool:
+    """Return whether `split_layers` finds a layer to split."""
+    return any(hasattr(module, "tensor_split") or _pair_at(modules, i) for i, module in enumerate(modules))
+
+
 def split_alone(module: nn.Module, size: int) -> SplitLayer:
     """Split *module*, such as an expert, for *size* ranks. Raise UsageError unless it is split as one layer."""
     parts = split_layers(list(module) if isinstance(module, nn.Sequential) else [module], size)
