@@ -21,10 +21,6 @@ from simcluster.workloads.layers.layers import Layer
 class TrainingStage(Protocol):
     """Consecutive layers, as a rank computes them on a micro-batch, which has a *name* of its own."""
 
-    @property
-    def stashed(self) -> int:
-        """The number of micro-batches that have passed forward but not backward."""
-
     async def forward(self, inputs: Tensor, micro: Batch, name: str) -> Tensor:
         """Return the outputs of the last layer."""
 
@@ -46,10 +42,6 @@ class LayerStage:
     node: Transport
     layers: Layer
     cost: LayerCost
-
-    @property
-    def stashed(self) -> int:
-        return self.layers.stashed
 
     async def forward(self, inputs: Tensor, micro: Batch, name: str) -> Tensor:
         return await self.node.compute(self.layers.forward, inputs, name, cost=self.cost.forward)
@@ -74,10 +66,12 @@ async def flush(
 
     *line*: the p ranks in the order of their stages. Stage s is *mine* [s // p] of rank s % p.
     """
-    p, i, m = line.size, line.rank, len(micros)
+    p, i = line.size, line.rank
+    m = len(micros)
     last = p * len(mine) - 1
     kept: dict[str, Payload] = {}
-    losses, stashed = [0.0] * m, 0
+    losses = [0.0] * m
+    stashed = most_stashed = 0
 
     def hand(s: int, tag: str, content: Payload) -> None:
         if s % p == i:
@@ -97,17 +91,19 @@ async def flush(
                 losses[k] = await stage.loss(inputs, micros[k], name)
             else:
                 hand(s + 1, f"activations/{step}/{s + 1}/{k}", pack(await stage.forward(inputs, micros[k], name)))
-            stashed = max(stashed, sum(one.stashed for one in mine))
+            stashed += 1
+            most_stashed = max(most_stashed, stashed)
         else:
             # Phase 2: their gradient and the loss from the next stage; a micro-batch is 1/m of the batch.
             behind = await take(s + 1, f"gradients/{step}/{s}/{k}") if s < last else pack(loss=losses[k])
             losses[k] = behind.values["loss"]  # type: ignore[assignment]
             above = behind.tensors[0] if behind.tensors else None
             below = await stage.backward(above, micros[k], name, 1 / m, sums)
+            stashed -= 1
             if s > 0:
                 handed = [] if below is None else [below]
                 hand(s - 1, f"gradients/{step}/{s - 1}/{k}", pack(*handed, loss=losses[k]))
-    return sum(losses) / m, stashed
+    return sum(losses) / m, most_stashed
 
 
 async def summed(line: Transport, ranks: Sequence[int], mine: Tensor, tag: str) -> Tensor:

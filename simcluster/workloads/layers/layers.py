@@ -61,13 +61,6 @@ class Layer:
         last = self.number + len(self._modules) - 1
         return f"layer {self.number}" if last == self.number else f"layers {self.number} to {last}"
 
-    @property
-    def stashed(self) -> int:
-        """The number of micro-batches that have passed forward but not backward, whose activations
-        are held.
-        """
-        return len(self._stash)
-
     def forward(self, inputs: Tensor, micro: Hashable = 0) -> Tensor:
         """Return the outputs for *inputs*, and stash the activations for `backward` under the name
         *micro*.

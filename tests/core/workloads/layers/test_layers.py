@@ -98,7 +98,7 @@ def test_uncomputed_layers_cost_the_same_and_hand_on_the_same_shapes(name: str) 
         assert (above is None) == (below is None)
         assert above is None or below is None or above.shape == below.shape
         assert [part.shape for part in mine] == [part.shape for part in theirs]
-        assert computed.stashed == timed.stashed == 0
+        assert len(computed._stash) == len(timed._stash) == 0
 
 
 def test_layers_merged_into_stages_are_the_bits_of_the_whole() -> None:
@@ -123,12 +123,12 @@ def test_the_shares_of_micro_batches_add_up_to_the_batch() -> None:
     stage = replica.layers().merged(0, 3)
     parts = list(zip(batch.inputs.split(2), batch.targets.split(2), strict=True))
     losses = [stage.loss(inputs, targets, number) for number, (inputs, targets) in enumerate(parts)]
-    assert stage.stashed == 4
+    assert len(stage._stash) == 4
     sums: list[Any] = [0.0] * 4
     for number in range(4):
         _, gradients = stage.backward(micro=number, share=0.25)
         sums = [total + gradient for total, gradient in zip(sums, gradients, strict=True)]
-    assert stage.stashed == 0
+    assert not stage._stash
     loss, whole = replica.loss_and_gradients(batch)
     assert sum(losses) / 4 == pytest.approx(loss, rel=1e-5)
     for total, gradient in zip(sums, whole, strict=True):
