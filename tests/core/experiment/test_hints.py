@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from simcluster import run
+from simcluster.experiment import hints
 from simcluster.runs import words
 from simcluster.topology import Topology
 from tests.support.clusters import uneven_star
@@ -75,7 +76,9 @@ def two_sites(schedule: str, steps: int = 3) -> dict[str, Any]:
 
 
 @pytest.mark.slow
-def test_a_faster_schedule_is_offered_where_the_network_decides(tmp_path: Path) -> None:
+def test_a_faster_schedule_is_offered_where_the_network_decides(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     # Naive: each of 8 vectors passes the line 8 times in each direction.
     notes, now_s = ended(tmp_path / "naive", **two_sites("naive"))
     assert len(notes) == 1
@@ -83,6 +86,9 @@ def test_a_faster_schedule_is_offered_where_the_network_decides(tmp_path: Path) 
     better, then_s = ended(tmp_path / "better", **two_sites(chosen))
     assert better == []
     assert notes[0] == f"with schedule: {chosen} a step would take {_told(then_s, now_s)}algorithm.schedule={chosen}"
+    with monkeypatch.context() as patched:
+        patched.setattr(hints, "MOST_MESSAGES", 1)
+        assert ended(tmp_path / "many", **two_sites("naive")) == ([], now_s)
     # With values, and for more steps than are simulated.
     (longer,), _ = ended(tmp_path / "long", **two_sites("naive", 12) | {"numerics": "real"})
     assert longer.startswith(f"with schedule: {chosen} a step would take about ")

@@ -52,6 +52,13 @@ def test_shares_of_every_layer_compute_what_one_process_computes(workload: Workl
     same(replicas[0].parameters, train_alone(workload, size, SEED, 3))
 
 
+def test_groups_of_ranks_share_the_model_as_all_ranks_do() -> None:
+    # Rank 3 of 4 is the second of the second group of 2.
+    among_four, among_two = TINY.replica(3, 4, SEED, 1), TINY.replica(1, 2, SEED, 1)
+    pairs = zip(among_four.tensor_shard(2).parameters, among_two.tensor_shard().parameters, strict=True)
+    assert all(torch.equal(*pair) for pair in pairs)
+
+
 @pytest.mark.parametrize("workload", [mnist_mlp(hidden=12, batch_size=4, clip_norm=0.01), gpt(**SMALL, clip_norm=0.01)])
 def test_a_clipped_norm_is_that_of_all_shares_and_counts_once_what_all_have(workload: Workload) -> None:
     # Far below the gradient's norm, so that every step is scaled by all of it.
