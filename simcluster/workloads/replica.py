@@ -302,7 +302,8 @@ class Replica(Evaluable):
         Raise UsageError if the model cannot be split over *size* ranks.
         """
         check_layered(self._counter.loss, self._samples)
-        self.is_parted, size = True, size or len(self.batch_sizes)
+        self.is_parted = True
+        size = size or len(self.batch_sizes)
         share = self._share(size)
         live, optimizer = [p.detach() for p in share.parameters], self._counter.make_optimizer(share.parameters)
         return self._shard_of(share, lambda: self._part(range(len(live)), live, share.parameters, optimizer), size)

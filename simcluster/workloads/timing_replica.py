@@ -129,7 +129,8 @@ class TimingReplica(Replica):
 
     def tensor_shard(self, size: int | None = None) -> TensorShard:
         check_layered(self._counter.loss, self._samples)
-        self.is_parted, size = True, size or self._size
+        self.is_parted = True
+        size = size or self._size
         share = self._sketch.share(size)
         return self._shard_of(share, lambda: self._timed_part(range(len(share.parameters)), share.parameters), size)
 

@@ -23,7 +23,7 @@ from simcluster.workloads.layers.experts import ExpertLayer
 from simcluster.workloads.layers.layers import Layer
 from simcluster.workloads.layers.part import ParameterPart
 from simcluster.workloads.layers.stages import cut_into_stages
-from simcluster.workloads.layers.tensor_shard import ShardedLayer, TensorShard
+from simcluster.workloads.layers.tensor_shard import ShardedLayer, ShardedLayerCost, TensorShard
 from simcluster.workloads.layers.tensor_split import can_split
 
 T = TypeVar("T")
@@ -66,13 +66,14 @@ class ExpertLayout:
         self.counts = counts_of(layout, size, self.experts)
         self.expert, self.tensor = self.counts["expert"], self.counts["tensor"]
         self.joins = self.counts["pipeline"] * self.tensor > 1
-        self._given, self.micro_batches = micro_batches, micro_batches or self.counts["pipeline"]
+        self.micro_batches = micro_batches or self.counts["pipeline"]
         self._be(rank)
-        self.sizes = self._samples_of_replicas()
+        self.sizes = self._samples_of_replicas(is_default=micro_batches is None)
         self.shard = self._shard()
         self.dims = _of_layout(f"tensor {self.tensor}", self._dims)
         self.plan = self._stages()
         self._shapes: dict[int, Tensor] = {}
+        self._costs: dict[int, list[ShardedLayerCost]] = {}  # by samples
 
     def _be(self, rank: int) -> None:
         self.place = LayoutPlace(rank, self.counts)
@@ -90,7 +91,7 @@ class ExpertLayout:
         found._be(rank)
         return found
 
-    def _samples_of_replicas(self) -> list[int]:
+    def _samples_of_replicas(self, *, is_default: bool) -> list[int]:
         """Return the number of samples that each replica of the model takes: those of all its ranks."""
         sizes, found = self._replica.batch_sizes, []
         for number in range(self.counts["data"] * self.expert):
@@ -99,8 +100,8 @@ class ExpertLayout:
         most = math.gcd(*found)
         if most % self.micro_batches:
             expected = f"a divisor of {most}, which divides the samples of each replica of the model"
-            given = str(self.micro_batches) if self._given else f"none, so {self.micro_batches}, one per stage"
-            raise UsageError("micro_batches", given, expected)
+            default = ", one per stage, the default" if is_default else ""
+            raise UsageError("micro_batches", f"{self.micro_batches}{default}", expected)
         return found
 
     def _shard(self) -> TensorShard | None:
@@ -137,6 +138,15 @@ class ExpertLayout:
     def at_replica(self, joined: Batch, number: int) -> list[Batch]:
         first, end = sum(self.sizes[:number]), sum(self.sizes[: number + 1])
         return cut(Batch(*joined.each(lambda tensor: tensor[first:end]), joined.step), self.micro_batches)
+
+    def costs(self, micro: Batch) -> list[ShardedLayerCost]:
+        """Return the cost of each layer for *micro*. Without a shard, a rank computes the whole of it."""
+        samples = len(micro)
+        if samples not in self._costs and self.shard is not None:
+            self._costs[samples] = self.shard.costs(micro)
+        elif samples not in self._costs:
+            self._costs[samples] = [ShardedLayerCost(cost, cost, cost) for cost in self._replica.layer_costs(micro)]
+        return self._costs[samples]
 
     def own(self, whole: ExpertLayer, place: int | None = None) -> range:
         """Return the numbers of the experts that the rank at *place* of a group holds; this rank by

@@ -21,7 +21,6 @@ from simcluster.workloads import Batch, Replica
 from simcluster.workloads.layers.experts import MOST_COPIES, ExpertLayer, choose, router_gradient, tally, weigh
 from simcluster.workloads.layers.layer_costs import LayerCost
 from simcluster.workloads.layers.layers import Layer
-from simcluster.workloads.layers.tensor_shard import ShardedLayerCost
 
 
 class ExpertPasses:
@@ -38,14 +37,9 @@ class ExpertPasses:
         self._factor, self._balance, self._z, self._load, self._schedule = factor, balance, z, load, schedule
         self._routed: dict[tuple[str, int], RoutedTokens] = {}
         self._found: list[tuple[ExpertLayer, Counts, dict[str, float]]] = []
-        self._of_size: dict[int, list[ShardedLayerCost]] = {}
-
-    @property
-    def stashed(self) -> int:
-        return len({name for name, _ in self._routed})
 
     async def forward(self, inputs: Tensor, micro: Batch, name: str) -> Tensor:
-        costs, stream = self._costs(micro), inputs
+        costs, stream = self.place.costs(micro), inputs
         for number, piece in self.place.pieces:
             if isinstance(piece, ExpertPiece):
                 stream = await self._through(piece, stream, name)
@@ -55,13 +49,13 @@ class ExpertPasses:
         return stream
 
     async def loss(self, inputs: Tensor, micro: Batch, name: str) -> float:
-        stream, cost = await self.forward(inputs, micro, name), self._costs(micro)[-1].whole
+        stream, cost = await self.forward(inputs, micro, name), self.place.costs(micro)[-1].whole
         return await self.node.compute(self.place.last.loss, stream, micro.targets, name, cost=cost.forward)
 
     async def backward(
         self, gradient: Tensor | None, micro: Batch, name: str, share: float, sums: Mapping[int, Tensor]
     ) -> Tensor | None:
-        costs, last = self._costs(micro), self.place.last
+        costs, last = self.place.costs(micro), self.place.last
         if self.place.is_last:
             # A replica's loss counts by its share of all samples.
             share *= self.place.sizes[self.place.number] / self.replica.batch_sizes.total
@@ -89,7 +83,8 @@ class ExpertPasses:
 
     async def _through(self, piece: ExpertPiece, stream: Tensor, name: str) -> Tensor:
         """Send the tokens of *stream* to their experts and back; return the layer's output."""
-        node, whole, tag = self.node, piece.whole, f"{name}/{piece.number}"
+        node, whole = self.node, piece.whole
+        tag = f"{name}/{piece.number}"
         inputs = await self._rows(piece, piece.norm, "norm", stream, name)
         tokens = inputs.flatten(0, -2)
         scores = await self._rows(piece, piece.router, "router", tokens, name)
@@ -111,9 +106,9 @@ class ExpertPasses:
         outputs = []
         for e, rows in self.ways.by_expert(routed, await self.ways.dispatch(routed, tokens, tag)).items():
             cost = self._cost(piece, e, rows)
-            outputs.append(
-                await node.compute(piece.experts[e].forward, rows, name, cost=cost.forward) if len(rows) else rows
-            )
+            if len(rows):
+                rows = await node.compute(piece.experts[e].forward, rows, name, cost=cost.forward)
+            outputs.append(rows)
         self._routed[name, piece.number] = routed
         self._found.append((whole, routed.load, routed.metrics()))
         if self.tensor.size == 1:
@@ -166,14 +161,6 @@ class ExpertPasses:
         sizes = self.place.sizes
         copies = [tokens * active * size // sizes[self.place.number] for size in sizes]
         return counts_by(shares_of(self._load, experts, active), copies)
-
-    def _costs(self, micro: Batch) -> list[ShardedLayerCost]:
-        """Return the cost of each layer. Without a tensor direction, a rank computes the whole of it."""
-        if len(micro) not in self._of_size:
-            shard = self.place.shard
-            alone = [] if shard else [ShardedLayerCost(cost, cost, cost) for cost in self.replica.layer_costs(micro)]
-            self._of_size[len(micro)] = shard.costs(micro) if shard else alone
-        return self._of_size[len(micro)]
 
     def _cost(self, piece: ExpertPiece, e: int, rows: Tensor) -> LayerCost:
         return self.replica.rows_cost(piece.number, f"experts.{e}", len(rows), rows.shape[1], self.place.tensor)

@@ -14,7 +14,7 @@ from simcluster.topology.model.busy_links import bytes_s
 
 Pair = tuple[int, int]
 StageInput = tuple[str, int, int]
-"""What a task waits for: its way, its stage and its micro-batch."""
+"""The way, the stage and the micro-batch of a task that waits for a message."""
 
 
 class StageHops:
@@ -28,8 +28,9 @@ class StageHops:
         self.restart()
 
     def restart(self) -> None:
-        """Begin at time 0, with nothing under way."""
-        self._time_s, self._number = 0.0, 0
+        """Begin at time 0, before the first message."""
+        self._time_s = 0.0
+        self._number = 0
         self._coming: list[tuple[float, int, Pair, int, StageInput]] = []  # (ready, number, pair, bytes, what): a heap
         self._queues: dict[Pair, deque[tuple[int, StageInput]]] = {}
         self._left: dict[Pair, float] = {}  # bytes of the first message of each queue
@@ -41,7 +42,7 @@ class StageHops:
         self._number += 1
 
     def next_arrival(self) -> tuple[StageInput, int, float] | None:
-        """Return what arrives next, at which rank, and when; None if nothing is under way."""
+        """Return what arrives next, at which rank, and when; None if no message is left."""
         while self._left or self._coming:
             pairs = tuple(self._left)
             paces = self._paces(pairs, max((self._queues[pair][0][0] for pair in pairs), default=0))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from functools import cached_property, partial
 from typing import Any
 
@@ -18,7 +18,8 @@ from simcluster.lm.training_plans.rank_group import RankGroup
 from simcluster.lm.training_plans.ring import NUMBER_BYTES
 from simcluster.transport import Cost
 from simcluster.workloads.layers import experts as layer
-from simcluster.workloads.layers.tensor_shard import ShardedLayer, ShardedLayerCost
+from simcluster.workloads.layers.layer_costs import LayerCost
+from simcluster.workloads.layers.tensor_shard import ShardedLayer
 
 COUNT_BYTES = 8
 """Size of what a rank tells all others of each expert: a count, and a sum of probabilities."""
@@ -41,8 +42,7 @@ class ExpertTimes:
         (self._layer, whole) = next(iter(first.wholes.items()))
         self._active, self._experts, self._width = whole.active, len(whole.experts), whole.router.in_features
         self._samples = [samples // first.micro_batches for samples in first.sizes]
-        costs = {samples: self._costs_of(group.batches(samples)) for samples in {*self._samples}}
-        self._costs = [costs[self._samples[place.number]] for place in self._places]
+        self._costs = [first.costs(group.batches(self._samples[place.number])) for place in self._places]
         # The bytes of the stream of tokens, as each layer gives it to the next.
         self._bytes = [cost.output_bytes for cost in group.replica.layer_costs(group.batches(self._samples[0]))]
         per_sample = self._bytes[self._layer] // NUMBER_BYTES // self._width // self._samples[0]
@@ -52,11 +52,6 @@ class ExpertTimes:
         self._tokens = [per_sample * self._samples[number] for number in of_rank]
         self._counts = counts[of_rank]
         self._kept = kept_of(counts, settings["capacity_factor"], self._active)[of_rank]
-
-    def _costs_of(self, batch: Any) -> list[ShardedLayerCost]:
-        shard = self._layout.shard
-        alone = [] if shard else [ShardedLayerCost(cost, cost, cost) for cost in self._replica.layer_costs(batch)]
-        return shard.costs(batch) if shard else alone
 
     def step_s(self) -> float:
         """Return the time of a step in the steady state; leave its work and its bytes in `clocks`."""
@@ -103,7 +98,7 @@ class ExpertTimes:
 
         def work(what: str) -> None:
             costs = [getattr(of_rank[number], what) for of_rank in self._costs]
-            self._work(stage, lambda rank: [costs[rank].forward if forward else costs[rank].backward])
+            self.clocks.work(stage, lambda rank: [costs[rank].forward if forward else costs[rank].backward])
 
         if piece.whole is not None and forward:
             work("whole")
@@ -117,42 +112,42 @@ class ExpertTimes:
             work("join")
 
     def _forward(self, stage: int) -> None:
-        self._work(stage, lambda rank: [self._rows("norm", rank).forward, self._rows("router", rank).forward,
+        self.clocks.work(stage, lambda rank: [self._rows("norm", rank).forward, self._rows("router", rank).forward,
                                         *self._own_costs[rank][:3]])  # fmt: skip
         replicas = self.clocks.groups(stage, "data", "expert")
         for _ in range(len(replicas[0]) - 1):
             self.clocks.shift(replicas, 1, lambda rank, to: COUNT_BYTES * self._experts)
         self._dispatch(stage)
-        self._work(stage, lambda rank: [cost.forward for cost in self._of_experts(rank)])
+        self.clocks.work(stage, lambda rank: [cost.forward for cost in self._of_experts(rank)])
         self._combine(stage)
         if self._layout.tensor > 1:
             self._sum_terms(stage, lambda rank: self._width * self._tokens[rank])
-            self._work(stage, lambda rank: [self._own_costs[rank][9]])
+            self.clocks.work(stage, lambda rank: [self._own_costs[rank][9]])
 
     def _backward(self, stage: int) -> None:
         self._uncombine(stage)
-        self._work(stage, lambda rank: [cost.backward for cost in self._of_experts(rank)])
+        self.clocks.work(stage, lambda rank: [cost.backward for cost in self._of_experts(rank)])
         self._undispatch(stage)
         self._sum_terms(stage, lambda rank: (self._width + self._active) * self._tokens[rank])
-        self._work(stage, lambda rank: [self._own_costs[rank][7], self._rows("router", rank).backward,
+        self.clocks.work(stage, lambda rank: [self._own_costs[rank][7], self._rows("router", rank).backward,
                                         self._own_costs[rank][8], self._rows("norm", rank).backward,
                                         self._own_costs[rank][9]])  # fmt: skip
 
     def _dispatch(self, stage: int) -> None:
-        self._work(stage, lambda rank: [self._own_costs[rank][3]])
+        self.clocks.work(stage, lambda rank: [self._own_costs[rank][3]])
         self._exchange(stage, self._copies_bytes)
 
     def _combine(self, stage: int) -> None:
         self._exchange(stage, self._copies_bytes, back=True)
-        self._work(stage, lambda rank: [self._own_costs[rank][4]])
+        self.clocks.work(stage, lambda rank: [self._own_costs[rank][4]])
 
     def _uncombine(self, stage: int) -> None:
-        self._work(stage, lambda rank: [self._own_costs[rank][5]])
+        self.clocks.work(stage, lambda rank: [self._own_costs[rank][5]])
         self._exchange(stage, self._copies_bytes)
 
     def _undispatch(self, stage: int) -> None:
         self._exchange(stage, self._copies_bytes, back=True)
-        self._work(stage, lambda rank: [self._own_costs[rank][6]])
+        self.clocks.work(stage, lambda rank: [self._own_costs[rank][6]])
 
     def _reduce(self) -> None:
         """Sum the gradients over the ranks that hold them, then step."""
@@ -165,7 +160,7 @@ class ExpertTimes:
             for k in range(1, len(stages)):
                 self.clocks.shift(lines, k, lambda rank, to, at=at: layout.shape(at).nbytes)  # type: ignore[misc]
         for stage in range(layout.plan.p):
-            self._work(stage, lambda rank: [self._applies[rank]])
+            self.clocks.work(stage, lambda rank: [self._applies[rank]])
 
     @cached_property
     def _held(self) -> dict[str, list[int]]:
@@ -200,13 +195,10 @@ class ExpertTimes:
     def _copies_bytes(self, rank: int, place: int) -> int:
         return NUMBER_BYTES * self._width * self._copies(rank, place)
 
-    def _work(self, stage: int, costs: Callable[[int], Sequence[Cost]]) -> None:
-        self.clocks.work(stage, costs)
-
-    def _rows(self, name: str, rank: int) -> Any:
+    def _rows(self, name: str, rank: int) -> LayerCost:
         return self._replica.rows_cost(self._layer, name, self._tokens[rank], self._width)
 
-    def _of_experts(self, rank: int) -> list[Any]:
+    def _of_experts(self, rank: int) -> list[LayerCost]:
         place = self._places[rank]
         own = place.own(place.wholes[self._layer])
         numbers = self._kept[place.place.along("expert")][:, own].sum(axis=0).tolist()

@@ -30,7 +30,7 @@ class MergedTimes(ExpertTimes):
             numbers(tokens, self._active),
         ))  # fmt: skip
         self._exchange(stage, self._rows_bytes, back=True)
-        self._work(stage, lambda rank: [cost_of(
+        self.clocks.work(stage, lambda rank: [cost_of(
             layer.added_copies, numbers(self._tokens[rank], self._width), *self._sums(rank)
         )])  # fmt: skip
 
@@ -48,10 +48,10 @@ class MergedTimes(ExpertTimes):
         ))  # fmt: skip
         self._exchange(stage, self._rows_bytes, back=True)
         self._exchange(stage, lambda rank, place: NUMBER_BYTES * self._copies(rank, place), back=True)
-        self._work(stage, lambda rank: [cost_of(layer.summed_copies, *self._sums(rank))])
+        self.clocks.work(stage, lambda rank: [cost_of(layer.summed_copies, *self._sums(rank))])
 
     def _send_rows(self, stage: int) -> None:
-        self._work(stage, lambda rank: [cost_of(
+        self.clocks.work(stage, lambda rank: [cost_of(
             layer.copied_rows, numbers(self._tokens[rank], self._width), self._sums(rank)[1], self._layout.expert
         )])  # fmt: skip
         self._exchange(stage, self._rows_bytes)
@@ -73,7 +73,7 @@ class MergedTimes(ExpertTimes):
 
     def _of_sources(self, stage: int, cost: Callable[[int, int], Cost]) -> None:
         """Work by *cost* (tokens, copies) for what came from each rank of the group."""
-        self._work(stage, lambda rank: [
+        self.clocks.work(stage, lambda rank: [
             cost(self._distinct(source, place.at_experts), self._copies(source, place.at_experts))
             for place in [self._places[rank]] for source in place.place.along("expert")
         ])  # fmt: skip

@@ -159,6 +159,12 @@ def test_layouts_that_do_not_fit_are_refused_with_what_would(settings: dict[str,
     assert problem in str(error)
 
 
+def test_a_default_that_does_not_divide_is_told_as_one() -> None:
+    # 2 stages with 3 + 2 samples.
+    error = cause(run("expert_parallel", MOE.with_batches([3, 2]), star(2), layout={"pipeline": 2})[0][0])
+    assert "micro_batches: found 2, one per stage, the default, expected a divisor of 5, which divides" in str(error)
+
+
 def test_heads_that_do_not_divide_are_refused() -> None:
     settings = {"layout": {"tensor": 3}, "numerics": "none"}
     error = cause(run("expert_parallel", gpt(**GPT | {"batch_size": 3}), star(3), **settings)[0][0])
